@@ -1,0 +1,1 @@
+"""Future to action: forecasts in, plans and movements out."""

@@ -1,0 +1,1 @@
+"""How plans become capacity: the port and its adapters."""

@@ -1,0 +1,1 @@
+"""Planned consumers: runs inside users' services, imports nothing heavy."""

@@ -1,0 +1,1 @@
+"""Planner side of hand-over and splitting."""

@@ -1,0 +1,1 @@
+"""How groups are seen: the port and its adapters."""

@@ -1,0 +1,87 @@
+"""What a decision is: a time-phased plan with its reasons and what bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from balancer.group import Assignment
+from forecaster.topics import GroupId, TopicPartition
+
+
+class BoundKind(StrEnum):
+    """What keeps a plan from doing better."""
+
+    NONE = "none"
+    PARTITION = "partition"
+    KEY = "key"
+    DOWNSTREAM = "downstream"
+    MAX_REPLICAS = "max_replicas"
+    HISTORY = "history"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What bounds the plan: its kind, which one, and from when on."""
+
+    kind: BoundKind = BoundKind.NONE
+    id: str | None = None
+    start: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition changes its owner; ``source`` None is a first assignment, which stops nobody."""
+
+    partition: TopicPartition
+    source: str | None
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """From ``start`` on: so many members, because of this demand.
+
+    ``start`` is when the change is *requested* (need time minus lead time). ``demand`` in records/s, at the highest
+    instant that the step covers. ``assignment`` and ``moves`` only for groups whose assignment is planned.
+    """
+
+    start: datetime
+    replicas: int
+    demand: float
+    assignment: Assignment | None = None
+    moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Something that a person (or mode ``act``) may do beyond scaling: split, merge, isolate, faster member."""
+
+    kind: str
+    subject: str
+    text: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPlan:
+    """One tick's answer. ``steps[0]`` is now; every later step begins when its request is due.
+
+    ``hold`` is true when something is wrong or unknown and the plan therefore keeps what is there; the reasons say
+    what. ``lower_bound`` is the fewest members that could carry the demand now (L2, Martello and Toth).
+    """
+
+    group: GroupId
+    made_at: datetime
+    steps: tuple[PlannedStep, ...]
+    bound_by: Bound
+    reasons: tuple[str, ...]
+    lower_bound: int | None = None
+    hold: bool = False
+    proposals: tuple[Proposal, ...] = ()
+
+    @property
+    def replicas(self) -> int:
+        """What the target should be set to now."""
+        return self.steps[0].replicas

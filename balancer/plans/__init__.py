@@ -1,0 +1,1 @@
+"""Where plans, decisions and what was learned are kept."""

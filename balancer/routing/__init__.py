@@ -1,0 +1,1 @@
+"""Routed producers: runs inside users' services, imports nothing heavy."""

@@ -1,0 +1,1 @@
+"""Past to future: recorded arrivals in, quantile forecasts out."""

@@ -1,0 +1,146 @@
+"""What a forecast is: quantiles of the arrival rate of each partition, or the reason why there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Rung(StrEnum):
+    """Which step of the ladder answered, best first."""
+
+    OWN_MODEL = "own_model"
+    ZERO_SHOT = "zero_shot"
+    GRID_STATE = "grid_state"
+    LAST_WEEK = "last_week"
+    YESTERDAY = "yesterday"
+    LAST_VALUE = "last_value"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """Quantiles of arrival rates from ``origin`` on.
+
+    Parameters
+    ----------
+    topic
+        Name of the topic.
+    origin
+        Last instant that the forecast saw, aware UTC; the first step starts here.
+    step
+        Length of a step.
+    partitions
+        Partition numbers, one a row.
+    levels
+        Quantile levels, rising, within (0, 1).
+    rates
+        Shape (partitions, steps, levels), records/s, finite, never negative, rising along the levels.
+    total
+        Shape (steps, levels): quantiles of the topic's sum (not the sum of quantiles).
+    method
+        Name of the method that answered.
+    rung
+        Step of the ladder.
+    reasons
+        What a reader should know: why not a better rung, which levels were corrected, and so on.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, levels do not rise, or a rate is negative or not finite.
+
+    Examples
+    --------
+    >>> from datetime import UTC
+    >>> f = Forecast("orders", datetime(2026, 1, 5, tzinfo=UTC), timedelta(minutes=1), (0,), (0.5, 0.9),
+    ...              np.array([[[1.0, 2.0]]]), np.array([[1.0, 2.0]]), "seasonal_naive", Rung.YESTERDAY)
+    >>> f.at_level(0.9)[0, 0]
+    np.float64(2.0)
+    """
+
+    topic: str
+    origin: datetime
+    step: timedelta
+    partitions: tuple[int, ...]
+    levels: tuple[float, ...]
+    rates: NDArray[np.float64]
+    total: NDArray[np.float64]
+    method: str
+    rung: Rung
+    reasons: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.origin.tzinfo is None:
+            raise ValueError("origin must be aware UTC")
+        steps = self.rates.shape[1] if self.rates.ndim == 3 else -1
+        if self.rates.shape != (len(self.partitions), steps, len(self.levels)):
+            raise ValueError(f"rates {self.rates.shape} must be (partitions, steps, levels)")
+        if self.total.shape != (steps, len(self.levels)):
+            raise ValueError(f"total {self.total.shape} must be (steps, levels) = {(steps, len(self.levels))}")
+        if list(self.levels) != sorted(set(self.levels)) or not all(0 < q < 1 for q in self.levels):
+            raise ValueError(f"levels {self.levels} must rise within (0, 1)")
+        for values in (self.rates, self.total):
+            if not np.isfinite(values).all() or (values < 0).any():
+                raise ValueError("a forecast must be finite and not negative")
+            if (np.diff(values, axis=-1) < -1e-9 * (1 + np.abs(values[..., 1:]))).any():
+                raise ValueError("quantiles must not fall along the levels")
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return int(self.rates.shape[1])
+
+    @property
+    def horizon(self) -> timedelta:
+        """How far ahead the forecast reaches."""
+        return self.step * self.steps
+
+    def level_index(self, level: float) -> int:
+        """Return the position of a quantile level.
+
+        Raises
+        ------
+        KeyError
+            If the forecast does not hold that level.
+        """
+        for i, have in enumerate(self.levels):
+            if abs(have - level) < 1e-9:
+                return i
+        raise KeyError(f"no quantile level {level}; there are {', '.join(map(str, self.levels))}")
+
+    def at_level(self, level: float) -> NDArray[np.float64]:
+        """Return records/s at one level, shape (partitions, steps)."""
+        return self.rates[:, :, self.level_index(level)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a long frame: timestamp, partition, level, rate (records/s)."""
+        import pandas as pd
+
+        starts = pd.date_range(self.origin, periods=self.steps, freq=self.step)
+        index = pd.MultiIndex.from_product(
+            [self.partitions, starts, self.levels], names=["partition", "timestamp", "level"]
+        )
+        return pd.DataFrame({"rate": self.rates.ravel()}, index=index).reset_index()
+
+
+@dataclass(frozen=True, slots=True)
+class NoForecast:
+    """An honest "not yet": the reason, and the instant from which a forecast will be possible."""
+
+    topic: str
+    origin: datetime
+    reason: str
+    possible_from: datetime | None = None
+
+
+ForecastResult = Forecast | NoForecast
+"""What every method and every rung of the ladder answers."""

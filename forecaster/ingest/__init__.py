@@ -1,0 +1,1 @@
+"""Where arrivals come from: the port, its adapters, and the recorder."""

@@ -1,0 +1,1 @@
+"""Forecasting methods, one file each; none knows another."""

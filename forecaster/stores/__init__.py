@@ -1,0 +1,1 @@
+"""Where series are kept: the port and its adapters."""

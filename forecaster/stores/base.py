@@ -1,0 +1,162 @@
+"""The port through which series are kept: what a store must do, whatever it is made of.
+
+A store belongs to one cluster. It keeps integer counts per aligned step (`forecaster.timegrid`), partition by
+partition; a cell that was never written is *missing*, and zero is a value like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SeriesKey:
+    """Names one recorded series of a topic: all partitions of one metric.
+
+    Parameters
+    ----------
+    topic
+        Topic name.
+    metric
+        ``arrivals`` or ``end_offset`` (of the topic); ``lag``, ``consumed``, ``committed`` or ``latency_ms`` (of a
+        group).
+    group
+        Group name for metrics that belong to (group, topic), else None.
+    step_s
+        Step in seconds.
+    """
+
+    topic: str
+    metric: str
+    group: str | None = None
+    step_s: int = 60
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Integer values of one series: shape (partitions, steps), partition ``i`` in row ``i``.
+
+    ``values`` is int64 and zero where ``known`` is false.
+    """
+
+    first_index: int
+    values: NDArray[np.int64]
+    known: NDArray[np.bool_]
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return int(self.values.shape[0])
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return int(self.values.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tick:
+    """All series of one topic at one step: written together or not at all.
+
+    ``columns`` maps a key to (values, known), each of shape (partitions,).
+    """
+
+    topic: str
+    step_s: int
+    index: int
+    columns: Mapping[SeriesKey, tuple[NDArray[np.int64], NDArray[np.bool_]]]
+    topic_id: str | None = None
+    offsets: Mapping[str, str] = field(default_factory=dict)
+    """Small strings kept beside the last tick (last offsets, leader epochs), so that a restart carries on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMeta:
+    """What the store knows of a topic."""
+
+    topic: str
+    topic_id: str | None
+    partitions: int
+    step_s: int
+    last_index: int | None
+    sealed_to_day: int | None
+    """Number of the first day (since 1970-01-01) that is not sealed yet; None if none is."""
+    keys: tuple[SeriesKey, ...] = ()
+    offsets: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """What a look at the server said; ``warnings`` name a remedy each."""
+
+    kind: str
+    server: str
+    version: str
+    layout: str
+    used_bytes: int | None
+    warnings: tuple[str, ...] = ()
+
+
+class SeriesStore(Protocol):
+    """Where series live.
+
+    Every write is idempotent: writing the same cell again replaces it (last wins), so a tick may be replayed.
+    All methods raise :class:`forecaster.errors.StoreUnavailable` when nobody answers and
+    :class:`forecaster.errors.StoreRefused` when the server says no.
+    """
+
+    def append(self, ticks: Sequence[Tick]) -> None:
+        """Write one or several ticks; each is atomic.
+
+        Raises
+        ------
+        SampleRejected
+            If a tick lies before the accepted window or more than two steps in the future.
+        """
+        ...
+
+    def backfill(self, key: SeriesKey, cells: Cells, *, topic_id: str | None = None) -> None:
+        """Write months of history at once; idempotent, and never visible half-written within a day."""
+        ...
+
+    def read(self, key: SeriesKey, first_index: int, end_index: int) -> Cells:
+        """Return steps ``[first_index, end_index)`` of every partition; what was never written is not known."""
+        ...
+
+    def read_hourly(self, key: SeriesKey, first_hour: int, end_hour: int) -> tuple[Cells, Cells]:
+        """Return the hourly (sum, max) roll-ups; hours are counted since 1970-01-01T00:00Z."""
+        ...
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the recorded topics, sorted."""
+        ...
+
+    def meta(self, topic: str) -> TopicMeta | None:
+        """Return what is known of a topic, or None if it was never recorded."""
+        ...
+
+    def seal(self, topic: str, now: datetime) -> int:
+        """Pack finished days and hours; return how many days were sealed. Safe to repeat."""
+        ...
+
+    def prune(self, topic: str, now: datetime) -> int:
+        """Drop what is older than the retention; return how many blocks went."""
+        ...
+
+    def forget(self, topic: str) -> None:
+        """Drop a topic and everything recorded of it."""
+        ...
+
+    def health(self) -> StoreHealth:
+        """Look at the server: version, layout in use, memory, and what is wrong with its settings."""
+        ...
+
+    def close(self) -> None:
+        """Give up connections; the data stay."""
+        ...

@@ -1,0 +1,1 @@
+"""The application: settings, wiring, HTTP, terminal, jobs, page."""
