@@ -1,0 +1,67 @@
+# Headway: the two commands of a newcomer are `make demo` and `make test`; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONDONTWRITEBYTECODE ?=
+
+RUN_DEPS := $(VENV)/.run-installed
+TEST_DEPS := $(VENV)/.test-installed
+
+.PHONY: help demo demo-kafka test check test-keda chaos soak coverage mutation docs lock audit clean
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.python: locks/bootstrap.txt
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON): install Python 3.11 or newer, or say make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) -V): Headway needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
+	@touch $@
+
+$(RUN_DEPS): $(VENV)/.python locks/run.txt pyproject.toml
+	@echo "installing Headway and its locked dependencies into $(VENV) ..."
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r locks/run.txt
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(TEST_DEPS): $(RUN_DEPS) locks/test.txt
+	@echo "installing what the tests need into $(VENV) ..."
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r locks/test.txt
+	@touch $@
+
+demo: $(RUN_DEPS)  ## the whole job on an embedded store and a real trace; ONCE=1 ends by itself, PORT=N picks the port
+	@$(BIN)/headway demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
+
+test: $(TEST_DEPS)  ## everything that CI runs, with real peers; SUITE="unit stores" runs some
+	@$(BIN)/python -m tests.suites $(SUITE)
+
+check: $(TEST_DEPS)  ## fast: lint, types, import contracts, unit tests
+	@$(BIN)/python -m tests.suites checks unit
+
+demo-kafka: $(TEST_DEPS)  ## real Kafka, a replayed spike, planned workers scaled ahead of it; ONCE=1 ends by itself
+	@$(BIN)/python -m benchmarks.demo_kafka $(if $(ONCE),--once)
+
+test-keda: $(TEST_DEPS)  ## the scaler against real KEDA (builds it with Go: minutes)
+	@$(BIN)/python -m tests.suites keda
+
+bench-%: $(TEST_DEPS)  ## run one benchmark beside its rival: forecast, decisions, storage, ...
+	@$(BIN)/python -m benchmarks.$*
+
+chaos: $(TEST_DEPS)  ## long random fault schedules on real Kafka; SEED=N replays one
+	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+
+coverage: $(TEST_DEPS)  ## line coverage of forecaster and balancer
+	@$(BIN)/python -m tests.suites --coverage unit stores accuracy
+
+lock: $(VENV)/.python  ## renew the lock files (versions and hashes, no addresses)
+	@$(BIN)/python locks/renew.py $(BIN)/uv
+
+audit: $(TEST_DEPS)  ## known vulnerabilities in the locked dependencies
+	@$(BIN)/pip-audit --disable-pip --require-hashes -r locks/run.txt
+
+clean:  ## remove what was built; recorded data and models stay
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
