@@ -1,0 +1,110 @@
+"""How a command is run: its typer wrapping, the example on top of its help, and errors as one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
+    """Run the command that ``module`` holds, and return its exit code.
+
+    ``module.command`` is a typer-style function; a module with sub-commands has ``module.app``, a
+    :class:`typer.Typer`, instead. ``module.EXAMPLE`` is the line that starts the help.
+    """
+    try:
+        _typer_app(module)(args=list(args), prog_name=f"headway {name}")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return 130
+    except BrokenPipeError:  # whoever read our output went away; nothing is wrong here
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        sys.stderr.write(f"headway {name}: {one_line(error)}\n")
+        return 1
+    return 0
+
+
+def one_line(error: Exception) -> str:
+    """Return what a user reads of an error: our own messages as they are, others with their origin.
+
+    Examples
+    --------
+    >>> one_line(FileNotFoundError(2, "No such file or directory", "trace.csv"))
+    'trace.csv: No such file or directory'
+    """
+    from balancer.errors import BalancerError
+    from forecaster.errors import ForecasterError
+    from headway.errors import HeadwayError
+
+    text = " ".join(str(error).split())
+    if isinstance(error, ForecasterError | BalancerError | HeadwayError):
+        return text
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"{error.name} is not installed; pip install 'headway[{_extra_of(error.name)}]' brings it"
+    return f"unexpected {type(error).__name__}: {text}; this is a fault of ours, python -X dev -m headway … shows where"
+
+
+_EXTRAS = {
+    "confluent_kafka": "kafka",
+    "kafka": "kafka",
+    "datasketches": "kafka",
+    "grpc": "scaler",
+    "cryptography": "kubernetes",
+    "bokeh": "page",
+    "textual": "page",
+    "pyarrow": "parquet",
+    "distributed": "dask",
+    "ray": "ray",
+}
+
+
+def _extra_of(module: str) -> str:
+    return _EXTRAS.get(module.partition(".")[0], "dev")
+
+
+class _WithExample:
+    """Puts the example before everything else that ``--help`` says."""
+
+    example: str | None = None
+
+    def get_help(self, ctx: Any) -> str:
+        text: str = super().get_help(ctx)  # type: ignore[misc]
+        return f"Example: {self.example}\n\n{text}" if self.example else text
+
+
+class _Command(_WithExample, TyperCommand):
+    pass
+
+
+class _Group(_WithExample, TyperGroup):
+    pass
+
+
+def _typer_app(module: ModuleType) -> Any:
+    example = getattr(module, "EXAMPLE", None)
+    command_class = type("Command", (_Command,), {"example": example})
+    group_class = type("Group", (_Group,), {"example": example})
+    app: typer.Typer | None = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(cls=command_class)(module.command)
+        return app
+    app.info.cls = group_class
+    app.rich_markup_mode = None
+    app.pretty_exceptions_enable = False
+    app._add_completion = False
+    return app

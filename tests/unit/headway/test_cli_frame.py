@@ -1,0 +1,103 @@
+"""The frame of the terminal: quick, lazy, and errors as one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+import types
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forecaster.errors import InputRefused
+from headway import __version__, cli
+from headway.cli.frame import run
+from headway.cli.output import to_json
+
+
+def command_module(function, example="headway thing --number 3"):
+    module = types.ModuleType("thing")
+    module.command, module.EXAMPLE = function, example
+    return module
+
+
+def test_help_lists_only_commands_that_are_there(capsys):
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Example: headway ")
+    listed = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
+    assert listed == set(cli.commands())
+
+
+def test_every_listed_command_has_an_example_and_the_summary_of_the_table():
+    for name, summary in cli.commands().items():
+        module = cli.import_module(cli.module_of(name))
+        app = getattr(module, "app", None)
+        text = app.info.help if app is not None else module.command.__doc__
+        assert text.strip().splitlines()[0] == summary, name
+        assert module.EXAMPLE.startswith(f"headway {name}"), name
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, headway.cli as c; c.main(['--help']); print(','.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split(","))
+    assert not loaded & {"numpy", "pandas", "typer", "rich", "pydantic", "fastapi", "redis", "sklearn"}
+
+
+def test_unknown_command_names_the_nearest(capsys):
+    assert cli.main(["no-such-thing"]) == 2
+    assert cli.main([]) == 2
+    assert "no command 'no-such-thing'" in capsys.readouterr().err
+
+
+def test_help_of_a_command_starts_with_its_example(capsys):
+    def command(number: int = 3) -> None:
+        """Do a thing."""
+
+    assert run("thing", command_module(command), ["--help"]) == 0
+    assert capsys.readouterr().out.startswith("Example: headway thing --number 3\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InputRefused("trace.csv:7: 'x' is not a number"), "headway thing: trace.csv:7: 'x' is not a number\n"),
+        (PermissionError(13, "Permission denied", "/x"), "headway thing: /x: Permission denied\n"),
+        (ModuleNotFoundError("no", name="bokeh.models"), "pip install 'headway[page]'"),
+        (ZeroDivisionError("a\nb"), "unexpected ZeroDivisionError: a b"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_1(capsys, error, line):
+    def command() -> None:
+        """Do a thing."""
+        raise error
+
+    assert run("thing", command_module(command), []) == 1
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+
+
+def test_wrong_usage_is_exit_2(capsys):
+    def command(number: int) -> None:
+        """Do a thing."""
+
+    assert run("thing", command_module(command), ["--nonsense"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_json_is_plain():
+    text = to_json({"a": np.array([1, 2]), "b": np.float64(0.5), "t": datetime(2026, 1, 5, tzinfo=UTC)})
+    assert json.loads(text) == {"a": [1, 2], "b": 0.5, "t": "2026-01-05T00:00:00Z"}
+    with pytest.raises(ValueError, match="JSON"):
+        to_json({"x": float("nan")})
+
+
+def test_version_agrees_with_the_package():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert __version__ == project["version"]
