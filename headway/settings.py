@@ -1,0 +1,545 @@
+"""Settings: one TOML file, every key also as an environment variable, secrets from files or the environment only.
+
+``HEADWAY_STORE__URL`` is ``url`` of ``[store]``. Variables without a double underscore are left alone, save for
+``HEADWAY_CLUSTER`` and ``HEADWAY_STATE``: Kubernetes injects ``HEADWAY_PORT`` and the like for a Service of that name.
+This is the only module that reads files and the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import quote, urlsplit
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from balancer.errors import PolicyRefused
+from balancer.policy import AssignmentKind, ScalingPolicy
+from forecaster.timegrid import TimeGrid
+from headway.durations import parse_duration
+from headway.errors import SettingsRefused
+
+PREFIX = "HEADWAY_"
+DEFAULT_FILE = Path("headway.toml")
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        return parse_duration(value)
+    raise ValueError(f'{value!r} has no unit; write it as text, such as "{value}s"')
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+
+
+class Mode(StrEnum):
+    """What Headway may do with a group."""
+
+    OFF = "off"
+    RECOMMEND = "recommend"
+    SHADOW = "shadow"
+    ACT = "act"
+
+
+class Section(BaseModel):
+    """A table of the settings file: unknown keys are refused with the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+    secrets: ClassVar[frozenset[str]] = frozenset()
+    """Fields that may come from the environment or a file only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        for key in data:
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.5)
+                hint = f"the nearest known key is {near[0]!r}" if near else f"known: {', '.join(cls.model_fields)}"
+                raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", {"key": repr(key), "hint": hint})
+        return data
+
+
+class StoreSettings(Section):
+    """Where series and plans live. Absent: an embedded server in the state folder."""
+
+    secrets = frozenset({"password"})
+    url: str | None = None
+    """``redis://``, ``rediss://`` or ``unix://``; without a password, which comes from ``password_file``."""
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    layout: Literal["auto", "rows", "timeseries"] = "auto"
+    retention: Duration = timedelta(days=400)
+    """How long per-step series are kept."""
+
+
+class KafkaSettings(Section):
+    """How to reach the cluster."""
+
+    secrets = frozenset({"password"})
+    bootstrap_servers: str | None = None
+    properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Any client property, by its librdkafka name."""
+    password: SecretStr | None = None
+    """Becomes ``sasl.password``."""
+    password_file: Path | None = None
+
+    @field_validator("properties")
+    @classmethod
+    def _no_secrets(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key in value:
+            if key in ("sasl.password", "ssl.key.password", "ssl.keystore.password"):
+                raise ValueError(f"{key} is a secret; use kafka.password_file or {PREFIX}KAFKA__PASSWORD")
+        return value
+
+
+class ApiSettings(Section):
+    """HTTP server. Without tokens it binds loopback only."""
+
+    secrets = frozenset({"read_token", "write_token"})
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65535)
+    read_token: SecretStr | None = None
+    read_token_file: Path | None = None
+    write_token: SecretStr | None = None
+    write_token_file: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    max_body_bytes: int = Field(default=8_000_000, ge=1024)
+    writes_per_minute: int = Field(default=600, ge=1)
+    """Writes and what-ifs that one client may send in a minute."""
+    whatifs_at_once: int = Field(default=2, ge=1, le=32)
+
+
+class ScalerSettings(Section):
+    """KEDA external scaler (gRPC)."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=9090, ge=0, le=65535)
+    max_age: Duration = timedelta(minutes=5)
+    """An older plan is not answered with: status UNAVAILABLE instead."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+
+
+class ModelSettings(Section):
+    """Where artefacts live."""
+
+    secrets = frozenset({"hmac_key"})
+    path: Path | None = None
+    """Default: ``models/`` of a checkout, else ``models`` in the state folder."""
+    hmac_key: SecretStr | None = None
+    hmac_key_file: Path | None = None
+
+
+class JobSettings(Section):
+    """When the scheduled jobs run; ``record``, ``forecast`` and ``plan`` follow each group's step."""
+
+    act_every: Duration = timedelta(seconds=15)
+    retrain: str = "15 3 * * *"
+    """Cron expression, in the group's time zone."""
+    seal: str = "5 * * * *"
+    prune: str = "35 4 * * *"
+    horizon: Duration = timedelta(hours=24)
+    """How far ahead forecasts and plans reach."""
+    history: Duration = timedelta(days=56)
+    """How far back training reads."""
+
+    @field_validator("retrain", "seal", "prune")
+    @classmethod
+    def _cron(cls, value: str) -> str:
+        from cronsim import CronSim, CronSimError
+
+        try:
+            CronSim(value, datetime(2026, 1, 1, tzinfo=UTC))
+        except CronSimError as exc:
+            raise ValueError(f'{value!r} is not a cron expression such as "15 3 * * *"') from exc
+        return value
+
+
+class NoActuator(Section):
+    """Recommends only."""
+
+    kind: Literal["none"] = "none"
+
+
+class ProcessActuator(Section):
+    """Runs the members as processes of this machine."""
+
+    kind: Literal["process"]
+    command: list[str] = Field(min_length=1)
+    log_dir: Path | None = None
+
+
+class KubernetesActuator(Section):
+    """Sets a scale subresource."""
+
+    kind: Literal["kubernetes"]
+    resource: str = "deployments"
+    namespace: str = "default"
+    name: str
+
+
+class KedaActuator(Section):
+    """KEDA asks the scaler; nothing is pushed."""
+
+    kind: Literal["keda"]
+
+
+class WebhookActuator(Section):
+    """Posts a signed request."""
+
+    kind: Literal["webhook"]
+    url: str
+    secret_file: Path | None = None
+
+
+ActuatorSettings = Annotated[
+    NoActuator | ProcessActuator | KubernetesActuator | KedaActuator | WebhookActuator, Field(discriminator="kind")
+]
+
+_POLICY_FIELDS = {
+    "start_time": "lead_time",
+    **{
+        name: name
+        for name in (
+            "capacity_per_member", "pause", "slo", "late_target", "min_replicas", "max_replicas", "cap_at_partitions",
+            "rescales_per_day", "moves_per_hour", "scale_down_dwell", "cooldown", "target_utilization", "hot_share",
+            "skew_limit", "assignment", "assignor", "snapshot_max_age", "price_per_member_hour",
+        )
+    },
+}  # fmt: skip
+"""Key of a group → field of :class:`balancer.policy.ScalingPolicy`."""
+
+
+class GroupDefaults(Section):
+    """What every group inherits, and may say for itself. ``None``: learned, or the policy's own default."""
+
+    step: Duration | None = None
+    mode: Mode | None = None
+    timezone: str | None = None
+    assignment: AssignmentKind | None = None
+    assignor: str | None = None
+    capacity_per_member: float | None = None
+    start_time: Duration | None = None
+    pause: Duration | None = None
+    slo: Duration | None = None
+    late_target: float | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    cap_at_partitions: bool | None = None
+    rescales_per_day: int | None = None
+    moves_per_hour: int | None = None
+    scale_down_dwell: Duration | None = None
+    cooldown: Duration | None = None
+    target_utilization: float | None = None
+    hot_share: float | None = None
+    skew_limit: float | None = None
+    snapshot_max_age: Duration | None = None
+    price_per_member_hour: float | None = None
+    cpu_limit: float | None = Field(default=None, gt=0, le=1)
+    lease_ttl: Duration | None = None
+    commit_interval: Duration | None = None
+    holidays: str | None = None
+    approval: bool | None = None
+    """True: a plan of mode ``act`` waits for a person."""
+    actuator: ActuatorSettings | None = None
+
+    @field_validator("timezone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        if value is not None:
+            TimeGrid(60, value)
+        return value
+
+    @field_validator("step")
+    @classmethod
+    def _step(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None:
+            if value.total_seconds() % 1:
+                raise ValueError("step must be whole seconds")
+            TimeGrid(int(value.total_seconds()))
+        return value
+
+
+class GroupSettings(GroupDefaults):
+    """One group, or a pattern of groups (``[groups."orders-*"]``)."""
+
+    topics: tuple[str, ...] = ()
+    """Topics that the group reads. A pattern may leave them out: they are read off the group's commits."""
+
+
+class TopicSettings(Section):
+    """A routed topic."""
+
+    hash: Literal["murmur2", "crc32"] = "murmur2"
+    groups: tuple[str, ...] = ()
+    accept_unregistered: bool = False
+    max_partitions: int | None = Field(default=None, ge=1)
+    """Absent: never grows."""
+    hold_limit: Duration = timedelta(seconds=2)
+    stop_limit: Duration = timedelta(seconds=5)
+
+
+class Settings(Section):
+    """Everything in ``headway.toml``."""
+
+    cluster: str = Field(default="main", min_length=1)
+    """Names keys and models; one file a Kafka cluster."""
+    state: Path | None = None
+    """Folder of the embedded store, models and logs; default ``$XDG_STATE_HOME/headway``."""
+    store: StoreSettings = StoreSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    api: ApiSettings = ApiSettings()
+    scaler: ScalerSettings | None = None
+    models: ModelSettings = ModelSettings()
+    jobs: JobSettings = JobSettings()
+    defaults: GroupDefaults = GroupDefaults()
+    groups: dict[str, GroupSettings] = Field(default_factory=dict)
+    topics: dict[str, TopicSettings] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _groups_make_sense(self) -> Settings:
+        for name in self.groups:
+            if not is_pattern(name) and not self.groups[name].topics:
+                raise ValueError(f"groups.{name}.topics is missing; name the topics that the group reads")
+            try:
+                self.policy(name)
+            except PolicyRefused as exc:
+                raise ValueError(f"groups.{name}: {exc}") from exc
+        return self
+
+    @property
+    def state_folder(self) -> Path:
+        """Folder for what must survive a restart."""
+        if self.state is not None:
+            return self.state.expanduser()
+        base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+        return Path(base).expanduser() / "headway"
+
+    @property
+    def model_folder(self) -> Path:
+        """Folder of the artefacts: as configured, ``models/`` of a checkout, or the state folder's."""
+        if self.models.path is not None:
+            return self.models.path.expanduser()
+        checkout = Path(__file__).parents[1] / "models"
+        return checkout if (checkout.parent / "pyproject.toml").exists() else self.state_folder / "models"
+
+    @property
+    def named_groups(self) -> tuple[str, ...]:
+        """Groups that are written out; patterns apply to groups as they are discovered."""
+        return tuple(name for name in self.groups if not is_pattern(name))
+
+    def group(self, name: str) -> GroupSettings | None:
+        """Return a group's own settings with defaults filled in: by its name, else by the longest pattern.
+
+        Examples
+        --------
+        >>> s = Settings(defaults={"slo": "30s"}, groups={"orders-*": {"max_replicas": 8}})
+        >>> s.group("orders-eu").max_replicas, s.group("orders-eu").slo.total_seconds(), s.group("bills")
+        (8, 30.0, None)
+        """
+        key = name if name in self.groups else None
+        if key is None:
+            fitting = [p for p in self.groups if is_pattern(p) and fnmatch.fnmatchcase(name, p)]
+            key = max(fitting, key=lambda p: (len(re.sub(r"[*?\[\]]", "", p)), p), default=None)
+        if key is None:
+            return None
+        own = self.groups[key]
+        merged = {**_given(self.defaults), **_given(own)}
+        return GroupSettings.model_construct(**{**dict.fromkeys(GroupDefaults.model_fields), "topics": (), **merged})
+
+    def policy(self, name: str) -> ScalingPolicy:
+        """Return a group's policy.
+
+        Raises
+        ------
+        PolicyRefused
+            If a value is outside its bound.
+        SettingsRefused
+            If no section fits the group.
+        """
+        own = self.group(name)
+        if own is None:
+            raise SettingsRefused(f"no [groups.{name}] and no pattern that fits it")
+        values = {field: getattr(own, key) for key, field in _POLICY_FIELDS.items()}
+        return ScalingPolicy(**{k: v for k, v in values.items() if v is not None})
+
+    def grid(self, name: str) -> TimeGrid:
+        """Return a group's steps and zone; one minute and UTC unless it says otherwise."""
+        own = self.group(name)
+        step = own.step if own is not None and own.step is not None else timedelta(seconds=60)
+        return TimeGrid(int(step.total_seconds()), (own.timezone if own is not None else None) or "UTC")
+
+    def mode(self, name: str) -> Mode:
+        """Return a group's configured mode; ``recommend`` unless it says otherwise, never ``act`` by default."""
+        own = self.group(name)
+        return (own.mode if own is not None else None) or Mode.RECOMMEND
+
+    def store_url(self) -> str | None:
+        """Return the store's URL with its password filled in; None for the embedded server."""
+        url, password = self.store.url, secret(self.store.password, self.store.password_file)
+        if url is None or password is None:
+            return url
+        parts = urlsplit(url)
+        user, host = parts.username or "", parts.netloc.rpartition("@")[2]
+        return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
+
+    def kafka_properties(self) -> dict[str, str | int | float | bool]:
+        """Return librdkafka properties, the password included."""
+        properties = dict(self.kafka.properties)
+        if self.kafka.bootstrap_servers:
+            properties["bootstrap.servers"] = self.kafka.bootstrap_servers
+        password = secret(self.kafka.password, self.kafka.password_file)
+        if password is not None:
+            properties["sasl.password"] = password
+        return properties
+
+
+def secret(value: SecretStr | None, file: Path | None) -> str | None:
+    """Return a secret from its file, else from the environment; None if there is neither.
+
+    Raises
+    ------
+    SettingsRefused
+        If the file cannot be read or is empty.
+    """
+    if file is None:
+        return value.get_secret_value() if value is not None else None
+    try:
+        text = file.expanduser().read_text("utf-8").strip()
+    except OSError as exc:
+        raise SettingsRefused(f"{file}: cannot read the secret: {exc.strerror}") from exc
+    if not text:
+        raise SettingsRefused(f"{file}: the secret is empty")
+    return text
+
+
+def is_pattern(name: str) -> bool:
+    """Tell whether a group's name is a pattern."""
+    return any(c in name for c in "*?[")
+
+
+def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings file and the environment over it.
+
+    Parameters
+    ----------
+    file
+        The TOML file; ``headway.toml`` here if that exists, else nothing but defaults.
+    environ
+        Environment; the process's own by default.
+
+    Raises
+    ------
+    SettingsRefused
+        If something cannot be meant: one line with file, key and remedy.
+    """
+    if file is None and DEFAULT_FILE.exists():
+        file = DEFAULT_FILE
+    data: dict[str, Any] = {}
+    place = "environment"
+    if file is not None:
+        place = str(file)
+        try:
+            data = tomllib.loads(file.read_text("utf-8"))
+        except OSError as exc:
+            raise SettingsRefused(f"{file}: {exc.strerror}; headway init writes a first one") from exc
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+            raise SettingsRefused(f"{file}: not TOML: {exc}") from exc
+    _refuse_inline_secrets(data, place)
+    for name, text in sorted((os.environ if environ is None else environ).items()):
+        path = _path_of(name, data)
+        if path is not None:
+            _put(data, path, _env_value(text), name)
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as exc:
+        raise SettingsRefused(f"{place}: {_first_line(exc)}") from exc
+
+
+def _given(section: GroupDefaults) -> dict[str, Any]:
+    return {k: getattr(section, k) for k in section.model_fields_set}
+
+
+def _refuse_inline_secrets(data: Mapping[str, Any], place: str) -> None:
+    for name, field in Settings.model_fields.items():
+        section, table = field.annotation, data.get(name)
+        if isinstance(section, type) and issubclass(section, Section) and isinstance(table, Mapping):
+            for key in section.secrets & set(table):
+                raise SettingsRefused(
+                    f"{place}: {name}.{key} is a secret and must not stand in the file; use {name}.{key}_file or "
+                    f"{PREFIX}{name.upper()}__{key.upper()}"
+                )
+    store = data.get("store")
+    url = store.get("url") if isinstance(store, Mapping) else None
+    if isinstance(url, str) and urlsplit(url).password:
+        raise SettingsRefused(
+            f"{place}: store.url holds a password; use store.password_file or {PREFIX}STORE__PASSWORD"
+        )
+
+
+def _path_of(variable: str, data: Mapping[str, Any]) -> list[str] | None:
+    if not variable.startswith(PREFIX):
+        return None
+    parts = variable[len(PREFIX) :].split("__")
+    if len(parts) == 1:
+        return [parts[0].lower()] if parts[0] in ("CLUSTER", "STATE") else None
+    path = [parts[0].lower()]
+    if path[0] in ("groups", "topics") and len(parts) > 2:
+        named = data.get(path[0], {})
+        spelled = {re.sub(r"\W", "_", k).upper(): k for k in named} if isinstance(named, Mapping) else {}
+        path.append(spelled.get(parts[1], parts[1].lower()))
+        parts = [parts[0], *parts[2:]]
+    if path[0] == "kafka" and len(parts) > 2 and parts[1] == "PROPERTIES":
+        return [*path, "properties", parts[2].lower().replace("_", ".")]
+    return path + [p.lower() for p in parts[1:]]
+
+
+def _env_value(text: str) -> Any:
+    if text[:1] in ("[", "{"):
+        try:
+            return tomllib.loads(f"v = {text}")["v"]
+        except tomllib.TOMLDecodeError:
+            return text
+    return text
+
+
+def _put(data: dict[str, Any], path: list[str], value: Any, variable: str) -> None:
+    for key in path[:-1]:
+        inner = data.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise SettingsRefused(f"{variable}: {key} is not a table")
+        data = inner
+    data[path[-1]] = value
+
+
+def _first_line(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_context=True, include_input=False)
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"])
+    text = first["msg"].removeprefix("Value error, ")
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{where}: {text}{more}" if where else f"{text}{more}"
