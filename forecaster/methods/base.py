@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
-from forecaster.forecast import ForecastResult
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.forecast import ForecastResult, Rung
 from forecaster.series import ArrivalSeries
 
 DEFAULT_LEVELS = (0.5, 0.9, 0.95, 0.99)
@@ -31,4 +35,60 @@ class Method(Protocol):
         self, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float] = DEFAULT_LEVELS
     ) -> ForecastResult:
         """Forecast ``horizon_steps`` steps from ``history.end``, or say why not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogPanel:
+    """What a path is computed from: logs on the wall-clock axis at the working step.
+
+    Parameters
+    ----------
+    logs
+        Shape (rows, positions): filled logs (`forecaster.scaling`, `forecaster.cleaning`); NaN before a row's first
+        known value and nowhere else.
+    steps_per_day
+        Positions in a day.
+    """
+
+    logs: NDArray[np.float64]
+    steps_per_day: int
+
+    @property
+    def steps_per_week(self) -> int:
+        """Positions in a week."""
+        return 7 * self.steps_per_day
+
+    def until(self, end: int) -> LogPanel:
+        """Return what was there at an earlier origin."""
+        return LogPanel(self.logs[:, :end], self.steps_per_day)
+
+
+class PathMethod(Protocol):
+    """A method that draws one path per row on the log scale; medians, quantiles and totals are made around it."""
+
+    name: str
+    rung: Rung
+
+    def days_needed(self) -> float:
+        """Return how many days of history a row must have."""
+        ...
+
+    def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> NDArray[np.float64]:
+        """Draw the path from each origin.
+
+        Parameters
+        ----------
+        panel
+            Logs; a path from ``origin`` may depend on positions before ``origin`` alone.
+        origins
+            Positions, at most ``panel.logs.shape[1]``.
+        horizon
+            Positions to draw.
+
+        Returns
+        -------
+        NDArray
+            Shape (rows, origins, horizon); NaN where the row is too young.
+        """
         ...

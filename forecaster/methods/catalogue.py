@@ -1,0 +1,46 @@
+"""The methods that can be asked for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from forecaster.errors import InputRefused
+from forecaster.methods.base import Method
+from forecaster.methods.blend import MedianBlend
+from forecaster.methods.grid import Grid
+from forecaster.methods.seasonal_naive import SeasonalNaive
+
+
+def _median_blend() -> Method:
+    return MedianBlend((SeasonalNaive("day"), SeasonalNaive("week"), Grid()))
+
+
+METHODS: dict[str, Callable[[], Method]] = {
+    "yesterday": lambda: SeasonalNaive("day"),
+    "last_week": lambda: SeasonalNaive("week"),
+    "seasonal_naive": lambda: SeasonalNaive("day"),
+    "grid": Grid,
+    "median_blend": _median_blend,
+}
+"""Name → factory of an unfitted method."""
+
+
+def make_method(name: str) -> Method:
+    """Return a fresh, unfitted method.
+
+    Raises
+    ------
+    InputRefused
+        If there is no such method; the message names the nearest.
+
+    Examples
+    --------
+    >>> make_method("grid").name
+    'grid'
+    """
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputRefused(f"no forecasting method {name!r}; {hint}there are {', '.join(sorted(METHODS))}")
+    return METHODS[name]()

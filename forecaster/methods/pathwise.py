@@ -1,0 +1,307 @@
+"""The frame around a path: wall clock, working step, logs, past errors, quantiles, topic total.
+
+One frame for all methods that draw a path, so that gaps, zeros, short histories, clock changes and sums are handled
+once. Calculations are causal: what is returned for an origin depends on nothing after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from forecaster.cleaning import fill_gaps, known_since
+from forecaster.forecast import Forecast, ForecastResult, NoForecast, Rung
+from forecaster.intervals import HISTORY_MULTIPLE, Spread, reconcile
+from forecaster.methods.base import DEFAULT_LEVELS, LogPanel
+from forecaster.panel import Panel, coarsen, panel_of, working_factor
+from forecaster.scaling import LogScale
+from forecaster.series import ArrivalSeries
+
+Floats = NDArray[np.float64]
+
+MAX_WEEKS = 8
+"""Older history is not looked at: it costs time, and arrival rates forget."""
+
+PAST_ORIGINS = 7
+"""Daily origins at which a method is asked again to see how far off it was."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A history made ready: rows that know something, the topic's sum as last row when there are several.
+
+    Parameters
+    ----------
+    rows
+        Positions of the partitions kept.
+    fine
+        Shape (rows [+ 1], positions): counts per step, gaps filled; NaN before a row's first value.
+    seen
+        The same with NaN in every gap: what errors are measured against.
+    panel
+        The axis.
+    factor
+        Steps in a working step.
+    scale
+        Log scale of each row.
+    working
+        Logs at the working step.
+    """
+
+    rows: tuple[int, ...]
+    fine: Floats
+    seen: Floats
+    panel: Panel
+    factor: int
+    scale: LogScale
+    working: LogPanel
+
+    @property
+    def has_total(self) -> bool:
+        """Whether the last row is the topic's sum."""
+        return len(self.rows) > 1
+
+
+def prepare(history: ArrivalSeries, horizon_steps: int, factor: int | None = None) -> Prepared | None:
+    """Make a history ready, or return None if no row knows anything.
+
+    Raises
+    ------
+    ValueError
+        If ``horizon_steps`` is not positive.
+    """
+    if horizon_steps < 1:
+        raise ValueError(f"horizon_steps={horizon_steps} must be at least 1")
+    day = history.grid.steps_per_day
+    history = history.between(history.end_index - MAX_WEEKS * 7 * day, history.end_index)
+    panel = panel_of(history, horizon_steps)
+    rows = np.flatnonzero(np.isfinite(panel.values).any(axis=1)) if panel.positions else np.empty(0, dtype=np.int64)
+    if rows.size == 0:
+        return None
+    seen = panel.values[rows]
+    fine = fill_gaps(seen, day)
+    if rows.size > 1:
+        # A partition that is not born yet adds nothing; the sum starts where the first of them does.
+        born = np.isfinite(fine).any(axis=0)
+        total = np.where(born, np.nansum(fine, axis=0), np.nan)[None]
+        complete = np.isfinite(seen).sum(axis=0) == np.isfinite(fine).sum(axis=0)
+        seen = np.concatenate([seen, np.where(complete & born, total, np.nan)])
+        fine = np.concatenate([fine, total])
+    factor = factor or working_factor(day)
+    coarse = coarsen(fine, factor)
+    if coarse.shape[1] == 0 or not np.isfinite(coarse).any():
+        coarse, factor = fine, 1
+    scale = LogScale.of(fine)
+    logs = fill_gaps(scale.forward(coarse), day // factor)
+    return Prepared(tuple(int(r) for r in rows), fine, seen, panel, factor, scale, LogPanel(logs, day // factor))
+
+
+class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
+    """Base of every method that draws a path (see :class:`forecaster.methods.base.PathMethod`)."""
+
+    name = "pathwise"
+    rung = Rung.NONE
+    native_step = False
+    """Whether paths are drawn at the step of the history instead of the working step."""
+
+    def fit(self, histories: Sequence[ArrivalSeries]) -> Self:
+        """Learn nothing: the path follows from the history that ``predict`` is given."""
+        return self
+
+    def days_needed(self) -> float:
+        """Return how many days of history a row must have."""
+        raise NotImplementedError
+
+    def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
+        """Draw the path from each origin, shape (rows, origins, horizon)."""
+        raise NotImplementedError
+
+    def predict(
+        self, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float] = DEFAULT_LEVELS
+    ) -> ForecastResult:
+        """Forecast from the end of a history.
+
+        Parameters
+        ----------
+        history
+            What was recorded up to the origin.
+        horizon_steps
+            Steps to forecast.
+        levels
+            Quantile levels, rising within (0, 1).
+
+        Returns
+        -------
+        Forecast or NoForecast
+            Partitions without a single known step are left out, and the reasons name them.
+
+        Raises
+        ------
+        ValueError
+            If ``horizon_steps`` is not positive or the levels do not rise within (0, 1).
+        """
+        asked = checked_levels(levels)
+        ready = prepare(history, horizon_steps, 1 if self.native_step else None)
+        refusal = self._refusal(history, ready)
+        if refusal is not None or ready is None:
+            return refusal or NoForecast(history.topic, history.end, "nothing is known of any partition")
+        reasons: list[str] = []
+        quantiles = self._quantiles(ready, asked, reasons)
+        return assemble(self.name, self.rung, history, ready, quantiles, asked, levels, reasons)
+
+    def _refusal(self, history: ArrivalSeries, ready: Prepared | None) -> NoForecast | None:
+        """Return why no row can be forecast, if so."""
+        step, need = history.grid.step, self.days_needed()
+        if ready is None:
+            return NoForecast(history.topic, history.end, f"no recorded step yet; {self.name} needs {need:g} d", None)
+        first = int(known_since(ready.fine).min())
+        have = (ready.panel.positions - first) * step
+        if have < timedelta(days=need):
+            start = history.end - have
+            reason = f"{self.name} needs {need:g} d of history, there are {have / timedelta(days=1):.2f} d"
+            return NoForecast(history.topic, history.end, reason, start + timedelta(days=need))
+        return None
+
+    def _quantiles(self, ready: Prepared, levels: tuple[float, ...], reasons: list[str]) -> Floats:
+        """Return counts per step, shape (rows, fine horizon, levels)."""
+        origins, horizon = origins_of(ready)
+        drawn = self.paths(ready.working, origins, horizon)
+        young: NDArray[np.bool_] = np.isnan(drawn[:, -1, 0])
+        if young.any():
+            drawn = fill_young(drawn, ready)
+            count = int(young[: len(ready.rows)].sum())
+            if count:
+                reasons.append(f"{count} of {len(ready.rows)} partitions are too young; their recent mean is repeated")
+        fine = refine(drawn, ready)
+        errors = past_errors(fine[:, :-1], origins[:-1], ready)
+        offsets = Spread.of(errors.reshape(errors.shape[0], -1)).offsets(levels)
+        now = fine[:, -1][:, ready.panel.ahead]
+        return ready.scale.inverse(now[:, :, None] + offsets[:, None, :])
+
+
+def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """Return the levels with 0.5 among them.
+
+    Raises
+    ------
+    ValueError
+        If they do not rise within (0, 1).
+    """
+    asked = tuple(float(q) for q in levels)
+    if not asked or list(asked) != sorted(set(asked)) or not all(0 < q < 1 for q in asked):
+        raise ValueError(f"levels {asked} must rise within (0, 1)")
+    return asked if 0.5 in asked else tuple(sorted({*asked, 0.5}))
+
+
+def origins_of(ready: Prepared, count: int = PAST_ORIGINS) -> tuple[list[int], int]:
+    """Return past daily origins whose truth is complete, then the present one; and the working horizon."""
+    working = ready.working
+    horizon = -(-ready.panel.horizon // ready.factor)
+    end, day = working.logs.shape[1], working.steps_per_day
+    past = [end - horizon - k * day for k in range(count)]
+    return [t for t in reversed(past) if t >= 1] + [end], horizon
+
+
+def fill_young(drawn: Floats, ready: Prepared) -> Floats:
+    """Give rows that are too young for a path the mean of their last known day."""
+    logs = ready.working.logs[:, -ready.working.steps_per_day :]
+    known = np.isfinite(logs)
+    recent = np.where(known, logs, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    out = drawn.copy()
+    np.copyto(out[:, -1], recent[:, None], where=np.isnan(out[:, -1]))
+    return out
+
+
+def refine(drawn: Floats, ready: Prepared) -> Floats:
+    """Put the shape within a working step back: shape (rows, origins, working horizon * factor).
+
+    The shape is the mean difference of logs, per slot of the day, over the last four weeks before the first origin
+    that is asked now; it is shrunk toward flat when few days were seen.
+    """
+    if ready.factor == 1:
+        return drawn
+    factor, day = ready.factor, ready.working.steps_per_day
+    fine_day = day * factor
+    days = min(28, ready.working.logs.shape[1] // day)
+    repeated = np.repeat(drawn, factor, axis=2)
+    if days < 1:
+        return repeated
+    fine = ready.scale.forward(ready.fine[:, -days * fine_day :])
+    coarse = np.repeat(ready.working.logs[:, -days * day :], factor, axis=1)
+    difference = (fine - coarse).reshape(fine.shape[0], days, fine_day)
+    known = np.isfinite(difference)
+    profile = np.where(known, difference, 0.0).sum(axis=1) / (known.sum(axis=1) + 3.0)
+    slots = np.arange(repeated.shape[2]) % fine_day
+    out: Floats = np.maximum(repeated + profile[:, None, slots], 0.0)
+    return out
+
+
+def past_errors(fine: Floats, origins: Sequence[int], ready: Prepared) -> Floats:
+    """Return truth minus path at past origins on the fine axis, shape (rows, origins, steps); NaN in gaps."""
+    length, factor, coarse_end = ready.seen.shape[1], ready.factor, ready.working.logs.shape[1]
+    steps = ready.panel.horizon
+    errors = np.full((fine.shape[0], len(origins), steps), np.nan)
+    for k, origin in enumerate(origins):
+        start = length - (coarse_end - origin) * factor
+        truth = ready.scale.forward(ready.seen[:, start : start + steps])
+        errors[:, k, : truth.shape[1]] = truth - fine[:, k, : truth.shape[1]]
+    return errors
+
+
+def assemble(
+    name: str,
+    rung: Rung,
+    history: ArrivalSeries,
+    ready: Prepared,
+    quantiles: Floats,
+    asked: tuple[float, ...],
+    levels: Sequence[float],
+    reasons: Sequence[str],
+) -> Forecast:
+    """Bound, order, reconcile and convert quantiles to rates.
+
+    Parameters
+    ----------
+    name, rung
+        Who answers, on which rung.
+    history, ready
+        What was asked, and what was made of it.
+    quantiles
+        Shape (rows [+ total], steps, levels), counts per step at the levels ``asked``.
+    asked, levels
+        Levels computed (0.5 among them), and levels wanted.
+    reasons
+        What a reader should know.
+    """
+    top = HISTORY_MULTIPLE * np.nanmax(ready.fine, axis=1)
+    counts = np.minimum(np.maximum.accumulate(np.maximum(quantiles, 0.0), axis=2), top[:, None, None])
+    middle = asked.index(0.5)
+    if ready.has_total:
+        partitions, total = reconcile(counts[:-1], counts[-1], middle)
+        partitions = np.minimum(partitions, top[:-1, None, None])
+    else:
+        partitions, total = counts, counts[0]
+    keep = [asked.index(float(q)) for q in levels]
+    said = list(reasons)
+    missing = [p for i, p in enumerate(history.partitions) if i not in set(ready.rows)]
+    if missing:
+        said.append(f"no forecast for partition {', '.join(map(str, missing[:8]))}: nothing was ever recorded")
+    step_s = history.grid.step_s
+    return Forecast(
+        history.topic,
+        history.end,
+        history.grid.step,
+        tuple(history.partitions[i] for i in ready.rows),
+        tuple(float(q) for q in levels),
+        partitions[:, :, keep] / step_s,
+        total[:, keep] / step_s,
+        name,
+        rung,
+        tuple(said),
+    )
