@@ -1,0 +1,1 @@
+"""Who owns a partition: leases of workers, kept in one place under compare-and-set."""
