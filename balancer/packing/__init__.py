@@ -1,0 +1,1 @@
+"""Packing of partitions into members: arrays in, arrays out, pure."""

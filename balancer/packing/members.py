@@ -1,0 +1,351 @@
+"""The planner's packing: given members, keep what is well placed, and move the cheapest load that cures the rest.
+
+This is KEEP* on a fixed set of members. Everything stays; a member above its limit gives away the cheapest sufficient
+load; what has no home goes, biggest first, where the busiest member stays lowest; what is still too full is cured by
+single moves and swaps; and only if load still exceeds capacity is a fresh packing considered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from balancer.packing.bounds import TOLERANCE
+
+IDLE_BELOW = 0.5
+"""Nothing moves for balance alone while the busiest member is below this share of its capacity: nobody would gain."""
+
+ROUNDS = 2000
+"""Most moves and swaps of one search; each round cures the busiest member or gives it up."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packing:
+    """Who owns what, by index.
+
+    Parameters
+    ----------
+    owner
+        Shape (partitions,), member index; never -1.
+    moved
+        Shape (partitions,), True where a member that owned the partition must stop for it.
+    utilization
+        Shape (members,), load over capacity; 0 where the capacity is 0 (such a member owns nothing).
+    """
+
+    owner: NDArray[np.intp]
+    moved: NDArray[np.bool_]
+    utilization: NDArray[np.float64]
+
+
+def pack(
+    loads: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    owner: NDArray[np.intp],
+    *,
+    skew_limit: float = 1.25,
+    budget: int | None = None,
+    pinned: NDArray[np.bool_] | None = None,
+    preferred: NDArray[np.bool_] | None = None,
+) -> Packing:
+    """Place every partition on a member, moving as little load as the limits allow.
+
+    Parameters
+    ----------
+    loads
+        Shape (partitions,), records/s: the forecast peak until the next planned move. Finite, not negative.
+    capacity
+        Shape (members,), records/s that may be planned onto each; 0 for a member that must give everything away.
+    owner
+        Shape (partitions,), index of the present owner, -1 where there is none.
+    skew_limit
+        Busiest member over the mean that is tolerated before anything moves for balance alone.
+    budget
+        Partitions that may change owner where nothing forces them; None for no limit. What has no usable owner is
+        placed all the same.
+    pinned
+        Shape (partitions,), True for what stays where it is as long as its owner may keep it.
+    preferred
+        Shape (partitions, members), True where a member is near the partition (same rack): a wish, which never
+        overloads anybody and never moves anything by itself.
+
+    Raises
+    ------
+    ValueError
+        If no member has capacity, a load is negative or not finite, or shapes disagree.
+
+    Examples
+    --------
+    >>> pack(np.array([70.0, 20.0, 30.0, 40.0]), np.array([100.0, 100.0]), np.array([0, 0, 0, 1])).owner
+    array([0, 1, 0, 1])
+    """
+    members = capacity.size
+    usable = capacity > 0
+    held = owner >= 0
+    kept = held & usable[owner]
+    if not usable.any():
+        raise ValueError("no member has capacity; nothing can be assigned")
+    if not (np.isfinite(loads).all() and (loads >= 0).all()):
+        raise ValueError("loads must be finite and not negative")
+    # An idle partition still costs its owner a little: ties are broken towards even counts.
+    weight = loads + max(float(loads.sum()), 1e-9) * 1e-4 / max(loads.size, 1)
+    load = np.bincount(owner[kept], weight[kept], members).astype(np.float64)  # of nothing it counts in integers
+    room = np.where(usable, capacity, 1e-300)
+    mean = float(weight.sum() / capacity.sum())
+    largest = float(weight.max(initial=0.0) / room.max())
+    limit = max(min(max(1.0, 1.02 * mean), max(skew_limit * mean, largest)), IDLE_BELOW)
+    if kept.all():
+        over = np.flatnonzero(load > limit * room * (1 + TOLERANCE))
+        if over.size == 0 or _is_alone(over, owner, room):
+            return Packing(owner, np.zeros(loads.size, bool), np.where(usable, load / room, 0.0))
+
+    search = _Search(weight, room, usable, np.where(kept, owner, -1), load, pinned, preferred, limit)
+    if budget is None:
+        search.shed()
+    search.place()
+    search.relieve(_target(limit, mean), budget)
+    if budget is None and pinned is None:
+        search.start_afresh_if_overloaded()
+    result = search.owner
+    if kept.all() and not search.has_gained(np.bincount(owner, weight, members)):
+        result = owner
+    final = np.bincount(result, loads, members)
+    return Packing(result, held & (result != owner), np.where(usable, final / room, 0.0))
+
+
+def _is_alone(over: NDArray[np.intp], owner: NDArray[np.intp], room: NDArray[np.float64]) -> bool:
+    """Whether each overloaded member owns one partition and none is faster: nothing can be done for it."""
+    alone = np.bincount(owner, minlength=room.size)[over] == 1
+    return bool(alone.all() and (room[over] >= room.max() * (1 - TOLERANCE)).all())
+
+
+def _target(limit: float, mean: float) -> float:
+    """Aim halfway between limit and mean, so that what was cured is not the first to break again."""
+    return (limit + max(mean, IDLE_BELOW)) / 2 if limit < 1.0 else limit
+
+
+class _Search:
+    """Mutable state of one call of :func:`pack`."""
+
+    def __init__(
+        self,
+        weight: NDArray[np.float64],
+        room: NDArray[np.float64],
+        usable: NDArray[np.bool_],
+        owner: NDArray[np.intp],
+        load: NDArray[np.float64],
+        pinned: NDArray[np.bool_] | None,
+        preferred: NDArray[np.bool_] | None,
+        limit: float,
+    ) -> None:
+        self.weight, self.room, self.usable = weight, room, usable
+        self.origin, self.owner, self.load = owner, owner.copy(), load
+        self.movable = np.ones(weight.size, bool) if pinned is None else ~pinned
+        self.preferred, self.limit = preferred, limit
+        self.closed = np.where(usable, 0.0, np.inf)
+        """Added to a utilization: what may not be chosen is infinitely busy."""
+
+    def has_gained(self, before: NDArray[np.float64]) -> bool:
+        """Whether what was found is clearly better than keeping: less load above capacity, or a lower busiest member."""
+
+        def over(load: NDArray[np.float64]) -> float:
+            return float(np.maximum(load - self.room, 0)[self.usable].sum())
+
+        def busiest(load: NDArray[np.float64]) -> float:
+            return float((load / self.room)[self.usable].max())
+
+        less_over = over(self.load) < over(before) - 0.001 * float(self.room[self.usable].sum())
+        return less_over or busiest(self.load) < 0.98 * busiest(before)
+
+    def shed(self) -> None:
+        """Take from each member above the limit the cheapest load whose going cures it."""
+        bound = self.limit * self.room * (1 + TOLERANCE)
+        for member in np.flatnonzero((self.load > bound) & self.usable):
+            items = np.flatnonzero((self.owner == member) & self.movable)
+            if items.size == 0:
+                continue
+            sizes = self.weight[items]
+            stays = int(np.argmax(sizes)) if sizes.max() > self.room[member] else -1
+            gone = cheapest_sufficient(sizes, float(self.load[member] - self.limit * self.room[member]), stays)
+            self.owner[items[gone]] = -1
+            self.load[member] -= sizes[gone].sum()
+
+    def place(self) -> None:
+        """Give everything without an owner, biggest first, to the member that it leaves least busy."""
+        homeless = np.flatnonzero(self.owner < 0)
+        for item in homeless[np.argsort(-self.weight[homeless], kind="stable")]:
+            after = (self.load + self.weight[item]) / self.room + self.closed
+            member = int(after.argmin())
+            home = int(self.origin[item])
+            if self.preferred is not None:
+                near = np.where(self.preferred[item], after, np.inf)
+                if near.min() <= self.limit:
+                    member = int(near.argmin())
+            if home >= 0 and after[home] <= after[member] * (1 + 1e-6):
+                member = home
+            self.owner[item] = member
+            self.load[member] += self.weight[item]
+
+    def relieve(self, target: float, budget: int | None) -> None:
+        """Cure the busiest member by the cheapest move or swap, until all are below the limit or none can be helped."""
+        stuck = np.zeros(self.room.size)
+        for _ in range(ROUNDS):
+            busy = self.load / self.room + np.where(self.usable, stuck, -np.inf)
+            member = int(busy.argmax())
+            if busy[member] <= self.limit * (1 + TOLERANCE):
+                return
+            left = None if budget is None else budget - int(((self.owner != self.origin) & (self.origin >= 0)).sum())
+            if (left is not None and left <= 0) or not self._relieve_one(member, target, left):
+                stuck[member] = -np.inf
+
+    def _relieve_one(self, member: int, target: float, left: int | None) -> bool:
+        items = np.flatnonzero((self.owner == member) & self.movable)
+        if items.size == 0:
+            return False
+        size = self.weight[items]
+        now = float(self.load[member] / self.room[member])
+        hot = bool(size.max() > self.room[member])
+        # A move: the busier of the two members afterwards, at the best target of each partition.
+        after = (self.load + size[:, None]) / self.room + self.closed
+        after[:, member] = np.inf
+        best = after.argmin(axis=1)
+        there = after[np.arange(items.size), best]
+        here = (self.load[member] - size) / self.room[member]
+        if hot:  # the hot partition stays alone; whatever shares its member goes where it fits
+            small = np.flatnonzero((size < size.max()) & (there <= 1.0 + TOLERANCE))
+            if small.size:
+                pick = int(small[np.argmax(size[small])])
+                return self._move(items[pick], int(best[pick]))
+        worse = np.maximum(here, there)
+        cost, goes = np.inf, -1
+        cured = np.flatnonzero(worse <= target * (1 + TOLERANCE))
+        if cured.size:
+            goes = int(cured[np.argmin(size[cured])])
+            cost = float(size[goes])
+        swap = self._best_swap(member, items, target, cost) if left is None or left > 1 else None
+        if swap is not None and swap[2]:
+            return self._swap(swap[0], swap[1])
+        if goes >= 0:
+            return self._move(items[goes], int(best[goes]))
+        # Nothing cures it at once: take the biggest improvement, if it is one.
+        least = 0.02 if now > 1.0 else 0.1
+        pick = int(worse.argmin())
+        gain_by_move, gain_by_swap = now - float(worse[pick]), now - swap[3] if swap is not None else -np.inf
+        if swap is not None and gain_by_swap > max(gain_by_move, least * now):
+            return self._swap(swap[0], swap[1])
+        return gain_by_move > least * now and self._move(items[pick], int(best[pick]))
+
+    def _best_swap(
+        self, member: int, items: NDArray[np.intp], target: float, below: float
+    ) -> tuple[np.intp, np.intp, bool, float] | None:
+        """Cheapest swap that cures (cheaper than ``below``), else the one that improves most."""
+        others = np.flatnonzero((self.owner != member) & self.movable & (self.owner >= 0))
+        if others.size == 0 or items.size * others.size > 4_000_000:
+            return None
+        size, other = self.weight[items][:, None], self.weight[others][None, :]
+        theirs = self.owner[others]
+        here = (self.load[member] - size + other) / self.room[member]
+        there = (self.load[theirs] + size - other) / self.room[theirs]
+        worse = np.where(other < size, np.maximum(here, there), np.inf)
+        cost = np.where(worse <= target * (1 + TOLERANCE), size + other, np.inf)
+        at = int(cost.argmin())
+        if cost.flat[at] < below:
+            return items[at // others.size], others[at % others.size], True, float(worse.flat[at])
+        at = int(worse.argmin())
+        if not np.isfinite(worse.flat[at]):
+            return None
+        return items[at // others.size], others[at % others.size], False, float(worse.flat[at])
+
+    def _swap(self, one: np.intp, other: np.intp) -> bool:
+        first, second = int(self.owner[one]), int(self.owner[other])
+        return self._move(one, second) and self._move(other, first)
+
+    def _move(self, item: np.intp, target: int) -> bool:
+        self.load[self.owner[item]] -= self.weight[item]
+        self.load[target] += self.weight[item]
+        self.owner[item] = target
+        return True
+
+    def start_afresh_if_overloaded(self) -> None:
+        """Pack anew where load still exceeds capacity and a fresh packing carries clearly more of it."""
+        over = float(np.maximum(self.load - self.room, 0)[self.usable].sum())
+        ideal = np.maximum(self.weight - self.room.max(), 0).sum()
+        slack = 0.002 * float(self.room[self.usable].sum())
+        if over - ideal <= slack or self.room.size > 2000:
+            return
+        fresh = _Search(
+            self.weight,
+            self.room,
+            self.usable,
+            np.full_like(self.owner, -1),
+            np.zeros_like(self.load),
+            None,
+            self.preferred,
+            self.limit,
+        )
+        fresh.place()
+        fresh.relieve(self.limit, None)
+        if float(np.maximum(fresh.load - fresh.room, 0)[self.usable].sum()) < over - slack:
+            self.owner = relabel(fresh.owner, self.origin, self.weight, self.room)
+            self.load = np.bincount(self.owner, self.weight, self.room.size)
+
+
+def cheapest_sufficient(sizes: NDArray[np.float64], excess: float, stays: int = -1) -> NDArray[np.intp]:
+    """Choose what a member gives away: the least sum that is at least the excess.
+
+    Exact for up to a dozen partitions; beyond, the smallest single one that suffices, else the biggest, repeated.
+    ``stays`` is the index of a partition that never goes (a hot one), -1 for none.
+
+    Examples
+    --------
+    >>> cheapest_sufficient(np.array([50.0, 30.0, 8.0, 4.0]), 11.0)
+    array([2, 3])
+    """
+    if stays < 0 and sizes.size == 1:
+        return np.array([], dtype=np.intp)  # alone on its member already: moving it cures nothing
+    candidates = np.array([i for i in range(sizes.size) if i != stays], dtype=np.intp)
+    have = sizes[candidates]
+    if have.sum() <= excess:
+        return candidates
+    if have.size <= 12:
+        choices = (np.arange(1 << have.size)[:, None] >> np.arange(have.size)) & 1
+        sums = choices @ have
+        sums[sums < excess * (1 - TOLERANCE)] = np.inf
+        cheapest = np.flatnonzero(sums <= sums.min() * (1 + TOLERANCE))
+        chosen = cheapest[np.argmin(choices[cheapest].sum(axis=1))]
+        return candidates[np.flatnonzero(choices[chosen])]
+    order = np.argsort(have)
+    gone: list[int] = []
+    while excess > 0 and order.size:
+        at = min(int(np.searchsorted(have[order], excess)), order.size - 1)
+        gone.append(int(order[at]))
+        excess -= float(have[order[at]])
+        order = np.delete(order, at)
+    return candidates[np.array(sorted(gone), dtype=np.intp)]
+
+
+def relabel(
+    fresh: NDArray[np.intp], current: NDArray[np.intp], loads: NDArray[np.float64], capacity: NDArray[np.float64]
+) -> NDArray[np.intp]:
+    """Name the bins of a fresh packing so that as much load as possible stays where it is.
+
+    Only members of equal capacity exchange their names. A linear sum assignment on the load that each pair shares.
+
+    Examples
+    --------
+    >>> relabel(np.array([1, 0]), np.array([0, 1]), np.array([5.0, 5.0]), np.array([9.0, 9.0]))
+    array([0, 1])
+    """
+    members = capacity.size
+    shared = np.zeros((members, members))
+    both = (fresh >= 0) & (current >= 0)
+    np.add.at(shared, (fresh[both], current[both]), loads[both])
+    unequal = np.abs(capacity[:, None] - capacity[None, :]) > TOLERANCE * capacity.max()
+    shared[unequal] = -1e18
+    bins, names = linear_sum_assignment(shared, maximize=True)
+    name = np.empty(members, dtype=np.intp)
+    name[bins] = names
+    return name[fresh]
