@@ -109,11 +109,11 @@ def assign(
     --------
     >>> p = [TopicPartition("orders", n) for n in range(4)]
     >>> team = [Member("a", (p[0], p[1], p[2])), Member("b", (p[3],))]
-    >>> result = assign({p[0]: 70.0, p[1]: 20.0, p[2]: 30.0, p[3]: 40.0}, team, capacity=100.0)
+    >>> result = assign({p[0]: 66.0, p[1]: 20.0, p[2]: 30.0, p[3]: 45.0}, team, capacity=100.0)
     >>> [(str(m.partition), m.source, m.target) for m in result.moves]
     [('orders:1', 'a', 'b')]
     >>> result.rscore, result.lower_bound, result.reasons
-    (0.2, 2, ('a would carry 120 % of its capacity',))
+    (0.2, 2, ('a would carry 116 % of its capacity',))
     """
     before = {m.id: m.partitions for m in members} if current is None else current
     order = sorted(members, key=lambda m: m.id)
@@ -149,9 +149,7 @@ def assign(
         pinned=pinned if pinned.any() else None,
         preferred=near,
     )
-    after = {
-        m: tuple(partitions[i] for i in np.flatnonzero(packing.owner == at)) for at, m in enumerate(ids)
-    }
+    after = {m: tuple(partitions[i] for i in np.flatnonzero(packing.owner == at)) for at, m in enumerate(ids)}
     moves = difference(before, after)
     stopped = sum(loads[m.partition] or 0.0 for m in moves if m.source is not None)
     reasons = _why(moves, before, order, load, owner, room, skew_limit) + reasons

@@ -124,9 +124,8 @@ def uniform_owner(current: NDArray[np.intp], members: int) -> NDArray[np.intp]:
     owner = np.where((current >= 0) & (current < members), current, -1).astype(np.intp)
     short, extra = divmod(owner.size, members)
     quota = np.where(np.arange(members) < extra, short + 1, short)
-    over = []
-    for member in np.flatnonzero(np.bincount(owner[owner >= 0], minlength=members) > quota):
-        over.append(np.flatnonzero(owner == member)[quota[member] :])
+    full = np.flatnonzero(np.bincount(owner[owner >= 0], minlength=members) > quota)
+    over = [np.flatnonzero(owner == member)[quota[member] :] for member in full]
     homeless = np.concatenate([np.flatnonzero(owner < 0), *over])
     owner[homeless] = -1
     missing = quota - np.bincount(owner[owner >= 0], minlength=members)

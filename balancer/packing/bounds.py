@@ -39,8 +39,8 @@ def l1_bound(loads: NDArray[np.float64], capacity: float) -> int:
 def l2_bound(loads: NDArray[np.float64], capacity: float) -> int:
     """Fewest members that can carry the loads: L2 of Martello and Toth, at least two thirds of the optimum.
 
-    The maximum over alpha in {0} and {s_j <= C/2} of ``|J1| + |J2| + max(0, ceil((sum_J3 s - (|J2| C - sum_J2 s)) / C))``
-    with J1 = {s > C - alpha}, J2 = {C/2 < s <= C - alpha}, J3 = {alpha <= s <= C/2}. A load above the capacity is hot:
+    The maximum over alpha in {0} and {s_j <= C/2} of ``|J1| + |J2| + max(0, ceil((sum_J3 s - (|J2| C - sum_J2 s)) /
+    C))`` with J1 = {s > C - alpha}, J2 = {C/2 < s <= C - alpha}, J3 = {alpha <= s <= C/2}. A load above the capacity is hot:
     no assignment can serve it, it counts as one full member.
 
     Parameters
@@ -104,7 +104,9 @@ def fewest_members(loads: NDArray[np.float64], capacities: NDArray[np.float64]) 
         need = l2_bound(loads, float(usable[0]))
         return need if need <= usable.size else None
     carried = np.cumsum(usable)
-    need = int(np.searchsorted(carried, float(loads.sum()) * (1 - TOLERANCE), side="left")) + 1 if loads.sum() > 0 else 0
+    need = (
+        int(np.searchsorted(carried, float(loads.sum()) * (1 - TOLERANCE), side="left")) + 1 if loads.sum() > 0 else 0
+    )
     need = max(need, l2_bound(loads, float(usable[0])))
     return need if need <= usable.size else None
 

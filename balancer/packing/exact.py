@@ -8,7 +8,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from balancer.packing.bounds import TOLERANCE
-from balancer.packing.members import Packing, pack
+from balancer.packing.members import Packing, pack, utilization
 
 
 def fewest_bins(loads: NDArray[np.float64], capacity: float, seconds: float = 10.0) -> int:
@@ -98,9 +98,7 @@ def pack_exactly(
     >>> pack_exactly(np.array([60.0, 30.0, 20.0]), np.array([80.0, 50.0]), np.array([0, 0, 0])).owner
     array([0, 1, 0])
     """
-    start = pack(
-        loads, capacity, owner, skew_limit=skew_limit, budget=budget, pinned=pinned, preferred=preferred
-    )
+    start = pack(loads, capacity, owner, skew_limit=skew_limit, budget=budget, pinned=pinned, preferred=preferred)
     usable = np.flatnonzero(capacity > 0)
     p, m = loads.size, usable.size
     if not p:
@@ -131,11 +129,12 @@ def pack_exactly(
         np.concatenate((cost.ravel(), np.full(m, 1e3))),
         constraints=constraints,
         integrality=np.concatenate((np.ones(p * m), np.zeros(m))),
-        bounds=Bounds(np.concatenate((least.ravel(), np.zeros(m))), np.concatenate((np.ones(p * m), np.full(m, np.inf)))),
+        bounds=Bounds(
+            np.concatenate((least.ravel(), np.zeros(m))), np.concatenate((np.ones(p * m), np.full(m, np.inf)))
+        ),
         options={"time_limit": seconds},
     )
     if answer.x is None:
         raise TimeoutError(f"no assignment of {p} partitions within {seconds} s: {answer.message}")
     best = usable[answer.x[: p * m].reshape(p, m).argmax(axis=1)]
-    final = np.bincount(best, loads, capacity.size) / np.where(capacity > 0, capacity, np.inf)
-    return Packing(best, held & (best != owner), final)
+    return Packing(best, held & (best != owner), utilization(best, loads, capacity))

@@ -79,7 +79,7 @@ def pack(
 
     Examples
     --------
-    >>> pack(np.array([70.0, 20.0, 30.0, 40.0]), np.array([100.0, 100.0]), np.array([0, 0, 0, 1])).owner
+    >>> pack(np.array([66.0, 20.0, 30.0, 45.0]), np.array([100.0, 100.0]), np.array([0, 0, 0, 1])).owner
     array([0, 1, 0, 1])
     """
     members = capacity.size
@@ -100,7 +100,7 @@ def pack(
     if kept.all():
         over = np.flatnonzero(load > limit * room * (1 + TOLERANCE))
         if over.size == 0 or _is_alone(over, owner, room):
-            return Packing(owner, np.zeros(loads.size, bool), np.where(usable, load / room, 0.0))
+            return Packing(owner, np.zeros(loads.size, bool), utilization(owner, loads, capacity))
 
     search = _Search(weight, room, usable, np.where(kept, owner, -1), load, pinned, preferred, limit)
     if budget is None:
@@ -110,10 +110,24 @@ def pack(
     if budget is None and pinned is None:
         search.start_afresh_if_overloaded()
     result = search.owner
-    if kept.all() and not search.has_gained(np.bincount(owner, weight, members)):
+    if kept.all() and not search.has_gained(np.bincount(owner, weight, members).astype(np.float64)):
         result = owner
-    final = np.bincount(result, loads, members)
-    return Packing(result, held & (result != owner), np.where(usable, final / room, 0.0))
+    return Packing(result, held & (result != owner), utilization(result, loads, capacity))
+
+
+def utilization(
+    owner: NDArray[np.intp], loads: NDArray[np.float64], capacity: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Load over capacity of each member, 0 where the capacity is 0; partitions without an owner count nowhere.
+
+    Examples
+    --------
+    >>> utilization(np.array([0, 0, 1, -1]), np.array([1.0, 2.0, 4.0, 8.0]), np.array([10.0, 8.0, 0.0]))
+    array([0.3, 0.5, 0. ])
+    """
+    held = owner >= 0
+    carried = np.bincount(owner[held], loads[held], capacity.size)
+    return np.divide(carried, capacity, out=np.zeros(capacity.size), where=capacity > 0)
 
 
 def _is_alone(over: NDArray[np.intp], owner: NDArray[np.intp], room: NDArray[np.float64]) -> bool:
@@ -149,7 +163,7 @@ class _Search:
         """Added to a utilization: what may not be chosen is infinitely busy."""
 
     def has_gained(self, before: NDArray[np.float64]) -> bool:
-        """Whether what was found is clearly better than keeping: less load above capacity, or a lower busiest member."""
+        """Whether the find is clearly better than keeping: less load above capacity, or a lower busiest member."""
 
         def over(load: NDArray[np.float64]) -> float:
             return float(np.maximum(load - self.room, 0)[self.usable].sum())
@@ -290,7 +304,7 @@ class _Search:
         fresh.relieve(self.limit, None)
         if float(np.maximum(fresh.load - fresh.room, 0)[self.usable].sum()) < over - slack:
             self.owner = relabel(fresh.owner, self.origin, self.weight, self.room)
-            self.load = np.bincount(self.owner, self.weight, self.room.size)
+            self.load = np.bincount(self.owner, self.weight, self.room.size).astype(np.float64)
 
 
 def cheapest_sufficient(sizes: NDArray[np.float64], excess: float, stays: int = -1) -> NDArray[np.intp]:

@@ -15,7 +15,7 @@ def check_packing(packing: Packing, loads, capacity, owner) -> None:
     assert ((packing.owner >= 0) & (packing.owner < capacity.size)).all()
     assert (capacity[packing.owner] > 0).all()
     np.testing.assert_array_equal(packing.moved, (owner >= 0) & (packing.owner != owner))
-    carried = np.bincount(packing.owner, loads, capacity.size)
+    carried = np.bincount(packing.owner, loads, capacity.size).astype(float)
     expected = np.divide(carried, capacity, out=np.zeros_like(carried), where=capacity > 0)
     np.testing.assert_allclose(packing.utilization, expected, rtol=1e-9, atol=1e-12)
 

@@ -87,7 +87,7 @@ def test_exact_is_never_worse_than_the_heuristic(situation):
 
 
 @settings(max_examples=60, deadline=None)
-@given(hnp.arrays(float, st.integers(1, 9), elements=st.floats(0, 130)))
+@given(hnp.arrays(float, st.integers(1, 9), elements=st.integers(0, 130).map(float)))
 def test_bounds_enclose_the_optimum(loads):
     optimum = fewest_bins(loads, 100.0)
     assert l1_bound(loads, 100.0) <= l2_bound(loads, 100.0) <= optimum
@@ -102,11 +102,11 @@ def l2_slow(loads, capacity):
     s = [min(x, capacity) for x in loads if x > 0]
     best = 0
     for alpha in [0.0] + [x for x in s if x <= capacity / 2]:
-        j1 = [x for x in s if x > capacity - alpha + 1e-7]
-        j2 = [x for x in s if capacity / 2 + 1e-7 < x <= capacity - alpha + 1e-7]
-        j3 = [x for x in s if alpha <= x <= capacity / 2 + 1e-7]
+        j1 = [x for x in s if x > capacity - alpha + 1e-9]
+        j2 = [x for x in s if capacity / 2 + 1e-9 < x <= capacity - alpha + 1e-9]
+        j3 = [x for x in s if alpha <= x <= capacity / 2 + 1e-9]
         rest = (sum(j3) - (len(j2) * capacity - sum(j2))) / capacity
-        best = max(best, len(j1) + len(j2) + max(0, int(np.ceil(rest - 1e-7))))
+        best = max(best, len(j1) + len(j2) + max(0, int(np.ceil(rest - 1e-9))))
     return best
 
 
