@@ -40,8 +40,8 @@ def l2_bound(loads: NDArray[np.float64], capacity: float) -> int:
     """Fewest members that can carry the loads: L2 of Martello and Toth, at least two thirds of the optimum.
 
     The maximum over alpha in {0} and {s_j <= C/2} of ``|J1| + |J2| + max(0, ceil((sum_J3 s - (|J2| C - sum_J2 s)) /
-    C))`` with J1 = {s > C - alpha}, J2 = {C/2 < s <= C - alpha}, J3 = {alpha <= s <= C/2}. A load above the capacity is hot:
-    no assignment can serve it, it counts as one full member.
+    C))`` with J1 = {s > C - alpha}, J2 = {C/2 < s <= C - alpha}, J3 = {alpha <= s <= C/2}. A load above the capacity
+    is hot: no assignment can serve it, it counts as one full member.
 
     Parameters
     ----------
