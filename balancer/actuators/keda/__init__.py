@@ -1,0 +1,1 @@
+"""KEDA's external scaler: a gRPC server that answers from memory."""

@@ -1,0 +1,228 @@
+"""Sets `spec.replicas` through the scale subresource, and tells a rival writer from a busy status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from balancer.actuators.base import Actuation, ActuationState
+from balancer.actuators.kubernetes.requests import ApiServer, Conflict
+from balancer.errors import ForeignWriter, TargetRefused, TargetUnavailable
+from forecaster.topics import GroupId
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+LOWEST_COST = "-2147483648"
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is scaled: any resource with a scale subresource.
+
+    ``api`` is ``apps/v1`` for Deployments and StatefulSets, or ``group/version`` of a custom resource.
+    """
+
+    name: str
+    namespace: str = "default"
+    resource: str = "deployments"
+    api: str = "apps/v1"
+
+    @property
+    def path(self) -> str:
+        """Path of the object itself."""
+        root = "/api/v1" if self.api == "v1" else f"/apis/{self.api}"
+        return f"{root}/namespaces/{self.namespace}/{self.resource}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.resource}/{self.name} in {self.namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of a target: what the observer and the verification need of it."""
+
+    name: str
+    ready: bool
+    terminating: bool
+    restarts: int
+    waiting: str | None
+    """Why its container does not run, such as ``CrashLoopBackOff``; None when it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Whether our identity may do something; ``doctor`` prints each that is missing."""
+
+    verb: str
+    resource: str
+    allowed: bool
+
+
+class KubernetesActuator:
+    """Scales the targets of groups.
+
+    A 409 alone is no rival: the scale's version moves with every status write. Only a ``spec.replicas`` that differs
+    from what was read, or from what we set last, is somebody else's. It is respected for ``back_off``, then taken as
+    the new starting point.
+
+    Parameters
+    ----------
+    server
+        The API server with our identity.
+    targets
+        What each group scales.
+    back_off
+        For how long a foreign writer is left alone.
+    """
+
+    def __init__(
+        self, server: ApiServer, targets: Mapping[GroupId, Target], back_off: timedelta = timedelta(minutes=10)
+    ) -> None:
+        self._server, self._targets, self._back_off = server, dict(targets), back_off
+        self._ours: dict[GroupId, tuple[str, int]] = {}
+        self._foreign_since: dict[GroupId, tuple[datetime, int]] = {}
+
+    def current(self, group: GroupId) -> int | None:
+        """Return ``spec.replicas`` (records nothing). An absent field is zero: the server leaves zeros out."""
+        return _replicas(self._scale_of(group))
+
+    def scale(self, group: GroupId, replicas: int, now: datetime, *, leaving: tuple[str, ...] = ()) -> Actuation:
+        """Set ``spec.replicas``; drained pods go first.
+
+        Raises
+        ------
+        ForeignWriter
+            Somebody else set another number; nothing is written until the back-off is over.
+        TargetRefused, TargetUnavailable
+            See :class:`ApiServer`.
+        """
+        if replicas < 0:
+            raise TargetRefused(f"{replicas} replicas cannot be meant")
+        scale = self._scale_of(group)
+        before, uid = _replicas(scale), str(scale["metadata"]["uid"])
+        self._respect_others(group, uid, before, now)
+        if before == replicas:
+            self._ours[group] = (uid, replicas)
+            return Actuation(group, now, replicas, before, ActuationState.UNCHANGED)
+        if replicas < before:
+            self._mark_leaving(group, leaving, replicas)
+        for _ in range(TRIES):
+            metadata = {"uid": uid, "resourceVersion": scale["metadata"]["resourceVersion"]}
+            try:
+                self._server.patch(
+                    f"{self._target(group).path}/scale", {"metadata": metadata, "spec": {"replicas": replicas}}
+                )
+            except Conflict:
+                scale = self._scale_of(group)
+                if str(scale["metadata"]["uid"]) != uid:
+                    raise TargetRefused(
+                        f"{self._target(group)} was deleted and made anew while being scaled; the next tick looks again"
+                    ) from None
+                if _replicas(scale) != before:
+                    self._note_foreign(group, _replicas(scale), now)
+            else:
+                self._ours[group] = (uid, replicas)
+                return Actuation(group, now, replicas, before, ActuationState.PENDING, f"{before} → {replicas}")
+        raise TargetUnavailable(
+            f"{self._target(group)} changed {TRIES} times while it was being scaled; next tick again"
+        )
+
+    def pods(self, group: GroupId) -> tuple[Pod, ...]:
+        """Return the target's pods by its own selector; terminating ones are marked, not left out."""
+        selector = str(self._scale_of(group).get("status", {}).get("selector", ""))
+        if not selector:
+            return ()
+        path = f"/api/v1/namespaces/{self._target(group).namespace}/pods"
+        return tuple(_pod(item) for item in self._server.get(path, labelSelector=selector)["items"])
+
+    def permissions(self, group: GroupId) -> tuple[Permission, ...]:
+        """Ask the server what our identity may do with the group's target (needs no grant)."""
+        target = self._target(group)
+        api_group = target.api.split("/")[0] if "/" in target.api else ""
+        wanted = [("get", api_group, target.resource, "scale"), ("patch", api_group, target.resource, "scale")]
+        wanted += [("list", "", "pods", ""), ("patch", "", "pods", "")]
+        found = []
+        for verb, review_group, resource, sub in wanted:
+            attributes = {"namespace": target.namespace, "verb": verb, "group": review_group, "resource": resource}
+            review = {"spec": {"resourceAttributes": attributes | ({"subresource": sub} if sub else {})}}
+            answer = self._server.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+            found.append(Permission(verb, f"{resource}/{sub}" if sub else resource, bool(answer["status"]["allowed"])))
+        return tuple(found)
+
+    def forgive(self, group: GroupId) -> None:
+        """Forget a foreign writer: a person says that we are the only one again."""
+        self._foreign_since.pop(group, None)
+        self._ours.pop(group, None)
+
+    def close(self) -> None:
+        """Give up connections; the targets stay as they are."""
+        self._server.close()
+
+    def _target(self, group: GroupId) -> Target:
+        try:
+            return self._targets[group]
+        except KeyError:
+            raise TargetRefused(f"group {group} has no Kubernetes target; set actuator.name in its settings") from None
+
+    def _scale_of(self, group: GroupId) -> dict[str, Any]:
+        return self._server.get(f"{self._target(group).path}/scale")
+
+    def _respect_others(self, group: GroupId, uid: str, seen: int, now: datetime) -> None:
+        ours = self._ours.get(group)
+        if ours is not None and ours[0] == uid and ours[1] != seen:
+            self._note_foreign(group, seen, now)
+        since = self._foreign_since.get(group)
+        if since is None:
+            return
+        if now - since[0] < self._back_off:
+            left = self._back_off - (now - since[0])
+            raise ForeignWriter(
+                f"{self._target(group)} was set to {since[1]} by somebody else at {since[0]:%H:%M:%S} UTC; "
+                f"left alone for another {int(left.total_seconds())} s"
+            )
+        del self._foreign_since[group]
+
+    def _note_foreign(self, group: GroupId, seen: int, now: datetime) -> None:
+        self._ours.pop(group, None)
+        self._foreign_since[group] = (now, seen)
+        raise ForeignWriter(
+            f"{self._target(group)} was set to {seen} by somebody else (GitOps, a person, an HPA?); "
+            f"left alone for {int(self._back_off.total_seconds())} s"
+        )
+
+    def _mark_leaving(self, group: GroupId, leaving: tuple[str, ...], replicas: int) -> None:
+        target = self._target(group)
+        if not leaving:
+            return
+        if target.resource == "statefulsets":
+            staying = {f"{target.name}-{i}" for i in range(replicas)}
+            if wrong := sorted(staying & set(leaving)):
+                raise TargetRefused(
+                    f"{target} removes its highest ordinals first, but {', '.join(wrong)} was drained; "
+                    f"drain {target.name}-{replicas} and above"
+                )
+            return
+        for pod in leaving:
+            annotation = {"metadata": {"annotations": {DELETION_COST: LOWEST_COST}}}
+            self._server.patch(f"/api/v1/namespaces/{target.namespace}/pods/{pod}", annotation)
+
+
+def _replicas(scale: Mapping[str, Any]) -> int:
+    value = scale.get("spec", {}).get("replicas")
+    return 0 if value is None else int(value)
+
+
+def _pod(item: Mapping[str, Any]) -> Pod:
+    status = item.get("status", {})
+    containers = status.get("containerStatuses", [])
+    conditions = status.get("conditions", [])
+    waiting = [c["state"]["waiting"].get("reason") for c in containers if "waiting" in c.get("state", {})]
+    return Pod(
+        name=str(item["metadata"]["name"]),
+        ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
+        terminating="deletionTimestamp" in item["metadata"],
+        restarts=sum(int(c.get("restartCount", 0)) for c in containers),
+        waiting=waiting[0] if waiting else None,
+    )

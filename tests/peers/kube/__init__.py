@@ -1,0 +1,1 @@
+"""A real control plane for tests: etcd, API server and controller manager in one binary, built from Go modules."""
