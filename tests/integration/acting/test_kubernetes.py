@@ -205,7 +205,7 @@ def test_nobody_listening_is_unavailable_and_never_a_number(act, cluster):
 def test_the_drained_pod_of_a_deployment_goes_first(act, deployed, cluster):
     actuator = act(deployed)
     actuator.scale(ORDERS, 4, NOON)
-    pods = wait_for(lambda: (p := actuator.pods(ORDERS)) if len(actuator.pods(ORDERS)) == 4 else ())
+    pods = wait_for(lambda: p if len(p := actuator.pods(ORDERS)) == 4 else ())
     drained = sorted(p.name for p in pods)[1]
     actuator.scale(ORDERS, 3, NOON, leaving=(drained,))
     left = wait_for(lambda: _names(actuator) if len(_names(actuator)) == 3 else ())
