@@ -1,0 +1,84 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancer.actuators.base import Actuation, ActuationState
+from balancer.group import GroupSnapshot, Member, PartitionState
+from balancer.verification import verify
+from forecaster.topics import GroupId, TopicPartition
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+ORDERS = GroupId("orders")
+PATIENCE = timedelta(minutes=5)
+
+
+def asked(replicas, previous=1):
+    return Actuation(ORDERS, NOON, replicas, previous, ActuationState.PENDING)
+
+
+def seen(owned, after_s=60, partitions=12, ready=True):
+    members, first = [], 0
+    for i, count in enumerate(owned):
+        mine = tuple(TopicPartition("orders", p) for p in range(first, first + count))
+        first += count
+        members.append(Member(f"m{i}", mine, ready=ready))
+    states = {TopicPartition("orders", p): PartitionState(0, 1.0) for p in range(partitions)}
+    return GroupSnapshot(ORDERS, NOON + timedelta(seconds=after_s), len(owned), tuple(members), states)
+
+
+def test_b27_members_that_own_nothing_are_not_capacity():
+    after = verify(asked(5), seen([4, 4, 4, 0, 0], after_s=301), PATIENCE)
+    assert after.actuation.state is ActuationState.INEFFECTIVE
+    assert after.actuation.detail == "acted, not effective: 3 of 5 members own partitions after 301 s"
+    assert verify(asked(5), seen([4, 4, 4, 0, 0], after_s=300), PATIENCE).actuation.state is ActuationState.PENDING
+
+
+def test_b10_the_lead_time_ends_when_every_member_owns_something():
+    assert verify(asked(3), seen([4, 4, 4], after_s=47), PATIENCE).lead_time == timedelta(seconds=47)
+
+
+def test_b17_more_members_than_partitions_need_not_own_one_each():
+    assert verify(asked(5), seen([1, 1, 1, 0, 0], partitions=3), PATIENCE).actuation.state is ActuationState.EFFECTIVE
+
+
+def test_a_scale_down_is_effective_when_the_surplus_is_gone_and_measures_no_lead_time():
+    assert verify(asked(2, previous=3), seen([6, 3, 3]), PATIENCE).actuation.state is ActuationState.PENDING
+    done = verify(asked(2, previous=3), seen([6, 6]), PATIENCE)
+    assert (done.actuation.state, done.lead_time) == (ActuationState.EFFECTIVE, None)
+
+
+def test_members_that_start_are_not_ready():
+    assert "0 of 2 members are ready" in verify(asked(2), seen([6, 6], ready=False), PATIENCE).actuation.detail
+
+
+def test_a_snapshot_from_before_the_request_proves_nothing():
+    assert verify(asked(2), seen([6, 6], after_s=-1), PATIENCE).actuation.state is ActuationState.PENDING
+
+
+def test_a_later_request_supersedes():
+    verdict = verify(asked(2), seen([6, 6]), PATIENCE, requested_since=4)
+    assert verdict.actuation.state is ActuationState.SUPERSEDED
+    assert verify(asked(2), seen([6, 6]), PATIENCE, requested_since=2).actuation.state is ActuationState.EFFECTIVE
+
+
+@pytest.mark.parametrize("state", [s for s in ActuationState if s is not ActuationState.PENDING])
+def test_what_has_ended_stays_ended(state):
+    ended = Actuation(ORDERS, NOON, 2, 1, state)
+    assert verify(ended, seen([6, 6]), PATIENCE).actuation == ended
+
+
+@given(
+    wanted=st.integers(0, 8),
+    owned=st.lists(st.integers(0, 3), max_size=8),
+    ready=st.booleans(),
+    after=st.integers(0, 900),
+)
+def test_every_actuation_is_final_once_patience_is_over(wanted, owned, ready, after):
+    verdict = verify(asked(wanted), seen(owned, after_s=after, partitions=sum(owned), ready=ready), PATIENCE)
+    if after > 300:
+        assert verdict.is_final
+    if verdict.lead_time is not None:
+        assert verdict.actuation.state is ActuationState.EFFECTIVE
+        assert wanted > 1
