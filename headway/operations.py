@@ -1,0 +1,130 @@
+"""What operators may do: mode, pause, approval, pre-scaling. Shared by terminal and HTTP.
+
+Everything is kept as a setting in the plan store, so that it survives restarts and every instance sees it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from balancer.plans.base import PlanStore
+from forecaster.topics import GroupId
+from headway.audit import Audit
+from headway.errors import HeadwayError, NotReady
+from headway.prescale import Prescale, parse_prescale
+from headway.settings import Mode
+from headway.wire import instant, parse_instant
+
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause and what it covers; ``until`` None lasts until it is lifted."""
+
+    scope: str
+    until: datetime | None
+    by: str
+
+
+class Operations:
+    """Reads and changes what operators decided."""
+
+    def __init__(self, plans: PlanStore, audit: Audit) -> None:
+        self._plans, self._audit = plans, audit
+
+    def mode(self, group: str, configured: Mode) -> Mode:
+        """Return the mode that holds: an operator's word over the settings file's."""
+        kept = self._plans.setting(group, "mode")
+        return Mode(kept["mode"]) if kept is not None else configured
+
+    def set_mode(self, group: str, mode: Mode, by: str, now: datetime) -> None:
+        """Set a group's mode."""
+        self._plans.set_setting(group, "mode", {"mode": str(mode), "by": by, "at": instant(now)})
+        self._audit.write(now, by, "mode", group, {"mode": str(mode)})
+
+    def pause(self, scope: str, by: str, now: datetime, duration: timedelta | None = None) -> Pause:
+        """Stop acting for one group, or for all with scope ``"*"``; for a while, or until it is lifted."""
+        until = None if duration is None else now + duration
+        value = {"until": None if until is None else instant(until), "by": by, "at": instant(now)}
+        self._plans.set_setting(scope, "pause", value)
+        self._audit.write(now, by, "pause", scope, {"until": value["until"]})
+        return Pause(scope, until, by)
+
+    def resume(self, scope: str, by: str, now: datetime) -> None:
+        """Lift a pause."""
+        self._plans.set_setting(scope, "pause", None)
+        self._audit.write(now, by, "resume", scope, {})
+
+    def paused(self, group: str, now: datetime) -> Pause | None:
+        """Return the pause that holds for a group now: its own, or everybody's."""
+        for scope in (ALL, group):
+            kept = self._plans.setting(scope, "pause")
+            if kept is None:
+                continue
+            until = None if kept.get("until") is None else parse_instant(kept["until"])
+            if until is None or now < until:
+                return Pause(scope, until, str(kept.get("by", "unknown")))
+        return None
+
+    def approve(self, group: str, version: int | None, by: str, now: datetime) -> int:
+        """Approve a published plan, the latest by default; return its version.
+
+        Raises
+        ------
+        NotReady
+            If there is no plan, or the named one has been replaced.
+        """
+        latest = self._plans.latest(GroupId(group))
+        if latest is None:
+            raise NotReady(f"group {group} has no plan to approve yet")
+        if version is not None and version != latest[0]:
+            raise NotReady(f"plan {version} of group {group} has been replaced by {latest[0]}; look at it first")
+        replicas = latest[1].replicas
+        value = {"version": latest[0], "replicas": replicas, "by": by, "at": instant(now)}
+        self._plans.set_setting(group, "approval", value)
+        self._audit.write(now, by, "approve", group, {"version": latest[0], "replicas": replicas})
+        return latest[0]
+
+    def approved(self, group: str, replicas: int) -> bool:
+        """Tell whether somebody approved setting the group to ``replicas``."""
+        kept = self._plans.setting(group, "approval")
+        return kept is not None and kept.get("replicas") == replicas
+
+    def prescales(self) -> list[Prescale]:
+        """Return all windows and events."""
+        kept: Mapping[str, Any] = self._plans.setting(ALL, "prescale") or {}
+        return [parse_prescale(body, str(body["id"])) for body in kept.get("windows", [])]
+
+    def add_prescale(self, body: Mapping[str, Any], by: str, now: datetime) -> Prescale:
+        """Add a window or an event.
+
+        Raises
+        ------
+        SettingsRefused
+            If it cannot be meant.
+        """
+        window = parse_prescale({k: v for k, v in body.items() if k != "id"}, uuid.uuid4().hex[:12])
+        present = self.prescales()
+        if len(present) >= 1000:
+            raise HeadwayError("there are 1000 pre-scaling windows already; remove old ones first")
+        self._keep([*present, window])
+        self._audit.write(now, by, "prescale add", window.group, window.to_document())
+        return window
+
+    def remove_prescale(self, id: str, by: str, now: datetime) -> bool:
+        """Remove a window or event; False if there is none of that id."""
+        windows = self.prescales()
+        rest = [w for w in windows if w.id != id]
+        if len(rest) == len(windows):
+            return False
+        self._keep(rest)
+        self._audit.write(now, by, "prescale remove", ALL, {"id": id})
+        return True
+
+    def _keep(self, windows: list[Prescale]) -> None:
+        self._plans.set_setting(ALL, "prescale", {"windows": [w.to_document() for w in windows]})
