@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class HeadwayError(Exception):
     """Root of the tree; the message is one line that says what happened and what to do."""
@@ -21,7 +23,12 @@ class SettingsRefused(HeadwayError):
 
 
 class UnknownGroup(HeadwayError):
-    """A group that is not configured."""
+    """A group that is not configured; ``nearest`` are names that look like it."""
+
+    def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
+        self.name, self.nearest = name, tuple(nearest)
+        hint = f"; did you mean {', '.join(self.nearest)}?" if self.nearest else "; GET /v1/groups lists the known ones"
+        super().__init__(f"no group {name!r}{hint}")
 
 
 class Forbidden(HeadwayError):

@@ -1,0 +1,218 @@
+"""What is known of groups: ``/v1/groups`` and everything below it that only reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
+
+from balancer.errors import PlanStoreUnavailable
+from forecaster.forecast import Forecast
+from forecaster.stores.base import SeriesKey
+from forecaster.topics import GroupId
+from headway.api.problems import problem
+from headway.application import Application
+from headway.board import GroupView, group_document, plan_view
+from headway.durations import parse_duration
+from headway.wire import Document, decision_document, encode, forecast_document, instant, parse_instant
+
+router = APIRouter(prefix="/v1", tags=["groups"])
+MAX_CELLS = 500_000
+JSON = "application/json"
+
+
+def application(request: Request) -> Application:
+    """Return the application that this server serves."""
+    app: Application = request.app.state.application
+    return app
+
+
+App = Annotated[Application, Depends(application)]
+By = Annotated[Literal["partition", "topic"], Query(description="One row a partition, or the topic's total.")]
+
+
+def as_json(body: bytes, **headers: str) -> Response:
+    """Return bytes that are JSON already."""
+    return Response(body, 200, headers, JSON)
+
+
+@router.get("/groups", summary="All groups")
+async def groups(app: App) -> Response:
+    """List the groups with their state, those that need a person first."""
+    now = app.clock()
+    order = {"attention": 0, "acting": 1, "fine": 2}
+    found = [group_document(view, now) for name in app.board.names if (view := app.board.get(name)) is not None]
+    found.sort(key=lambda d: (order[d["state"]], d["group"]))
+    return as_json(encode({"groups": found, "now": instant(now)}))
+
+
+@router.get("/groups/{group}", summary="One group")
+async def group(group: str, app: App) -> Response:
+    """Say how a group stands: mode, rung, gate, what bounds it, and the age of every input."""
+    return as_json(encode(group_document(app.view(group), app.clock())))
+
+
+@router.get("/groups/{group}/forecast", summary="Its forecast")
+async def forecast(
+    group: str,
+    app: App,
+    horizon: Annotated[str | None, Query(description="How far ahead, such as 6h; all there is by default.")] = None,
+    levels: Annotated[str | None, Query(description="Quantile levels, such as .5,.9; all by default.")] = None,
+    by: By = "partition",
+    topic: Annotated[str | None, Query(description="One of the group's topics; the first by default.")] = None,
+) -> Response:
+    """Return quantiles of the arrival rate (records/s), or ``values: null`` with the reason and when it will be."""
+    view = app.view(group)
+    name = topic if topic is not None else (view.topics[0] if view.topics else None)
+    result = view.forecasts.get(name) if name is not None else None
+    if name is None or (name not in view.topics and result is None):
+        return problem(404, "Unknown topic", f"group {group} reads {', '.join(view.topics) or 'no topic yet'}")
+    if result is None:
+        why = view.problems.get("forecast") or "no forecast has been made yet; the first comes with the next tick"
+        empty: Document = {"topic": name, "values": None, "partitions": None, "total": None, "reasons": [why]}
+        empty |= {"origin": None, "step_s": None, "levels": [], "method": None, "possible_from": None}
+        return as_json(encode(empty))
+    steps, wanted = None, None
+    try:
+        if horizon is not None and isinstance(result, Forecast):
+            steps = int(parse_duration(horizon) // result.step)
+        if levels is not None:
+            wanted = tuple(float(part) for part in levels.split(","))
+        if isinstance(result, Forecast) and wanted is not None:
+            for level in wanted:
+                result.level_index(level)
+    except (ValueError, KeyError, OverflowError) as error:
+        return problem(422, "Not understood", str(error).strip("'\""))
+    body = app.board.rendered(
+        group, ("forecast", name, steps, wanted, by), lambda _: forecast_document(result, wanted, steps, by)
+    )
+    return as_json(body)
+
+
+@router.get("/groups/{group}/plan", summary="Its plan")
+async def plan(group: str, app: App) -> Response:
+    """Return the members over the horizon, with the reasons and what bounds them."""
+    app.view(group)
+    return as_json(app.board.rendered(group, "plan", plan_view))
+
+
+@router.get("/groups/{group}/decisions", summary="What it decided")
+def decisions(
+    group: str,
+    app: App,
+    since: Annotated[str | None, Query(description="ISO 8601 instant; the last day by default.")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    inputs: Annotated[bool, Query(description="Also everything that each decision was made from.")] = False,
+) -> Response:
+    """Return decisions, oldest first; from memory and marked ``stale`` while the store is away."""
+    view = app.view(group)
+    now = app.clock()
+    try:
+        start = parse_instant(since) if since is not None else now - timedelta(days=1)
+    except ValueError as error:
+        return problem(422, "Not understood", f"since: {error}")
+    stale = False
+    try:
+        found = list(app.plans.decisions(GroupId(group), start, limit))
+    except PlanStoreUnavailable:
+        found, stale = [d for d in view.decisions if d.at >= start][-limit:], True
+    return as_json(encode({"decisions": [decision_document(d, inputs=inputs) for d in found], "stale": stale}))
+
+
+@router.get("/groups/{group}/scaler", summary="The number for a scaler")
+async def scaler(group: str, app: App) -> Response:
+    """Return the planned number of members with its age; 503 rather than a guess when there is none fresh enough."""
+    view = app.view(group)
+    plan, at = view.plan, view.at.get("plan")
+    if plan is None or at is None:
+        return problem(503, "No plan yet", "hold what is there", headers={"Retry-After": "5"})
+    age = (app.clock() - at).total_seconds()
+    limit = app.settings.scaler.max_age if app.settings.scaler is not None else timedelta(minutes=5)
+    if age > limit.total_seconds():
+        return problem(
+            503, "Plan too old", f"the last plan is {age:.0f} s old; hold what is there", headers={"Retry-After": "5"}
+        )
+    return as_json(encode({"replicas": plan.replicas, "age_s": round(max(age, 0.0), 3)}))
+
+
+@router.get("/groups/{group}/moves", summary="Moves under way")
+def moves(group: str, app: App) -> Response:
+    """Return hand-overs and splits that are under way or ended lately."""
+    app.view(group)
+    return as_json(encode({"moves": app.moves(group)}))
+
+
+@router.get("/groups/{group}/series", summary="What was recorded")
+def series(
+    group: str,
+    app: App,
+    name: Annotated[Literal["arrivals", "lag", "latency", "replicas"], Query()] = "arrivals",
+    by: By = "topic",
+    start: Annotated[str | None, Query(alias="from", description="ISO 8601; a day before `to` by default.")] = None,
+    to: Annotated[str | None, Query(description="ISO 8601; now by default.")] = None,
+    topic: Annotated[str | None, Query()] = None,
+) -> Response:
+    """Return a recorded series: arrivals in records/s, lag in records, latency in seconds; gaps are null."""
+    view = app.view(group)
+    try:
+        end_at = parse_instant(to) if to is not None else app.clock()
+        start_at = parse_instant(start) if start is not None else end_at - timedelta(days=1)
+    except (ValueError, OverflowError) as error:
+        return problem(422, "Not understood", str(error))
+    if start_at >= end_at:
+        return problem(422, "Not understood", "from must lie before to")
+    if name == "replicas":
+        points = [p for p in view.replicas if start_at <= p.at < end_at]
+        rows = [
+            {"at": instant(p.at), "requested": p.requested, "working": p.working, "reactive": p.reactive}
+            for p in points
+        ]
+        return as_json(encode({"name": name, "unit": "members", "points": rows}))
+    if name == "latency":
+        points_s = [{"at": instant(at), "p99_s": v} for at, v in view.latencies if start_at <= at < end_at]
+        return as_json(encode({"name": name, "unit": "seconds", "points": points_s}))
+    chosen = topic if topic is not None else (view.topics[0] if view.topics else None)
+    if chosen is None or chosen not in view.topics:
+        return problem(404, "Unknown topic", f"group {group} reads {', '.join(view.topics) or 'no topic yet'}")
+    return _recorded(app, view, name, chosen, by, start_at, end_at)
+
+
+def _recorded(
+    app: Application, view: GroupView, name: str, topic: str, by: str, start_at: Any, end_at: Any
+) -> Response:
+    grid = app.settings.grid(view.name)
+    meta = app.store.meta(topic)
+    step_s = meta.step_s if meta is not None else grid.step_s
+    first, end = int(start_at.timestamp() // step_s), int(end_at.timestamp() // step_s)
+    width = max(meta.partitions if meta is not None else 1, 1)
+    if (end - first) * width > MAX_CELLS:
+        return problem(
+            422, "Too much at once", f"{(end - first) * width} cells; ask for at most {MAX_CELLS}: a shorter range"
+        )
+    key = SeriesKey(topic, name, view.name if name == "lag" else None, step_s)
+    cells = app.store.read(key, first, end)
+    divisor = float(step_s) if name == "arrivals" else 1.0
+    document: Document = {
+        "name": name,
+        "topic": topic,
+        "unit": "records/s" if name == "arrivals" else "records",
+        "step_s": step_s,
+        "from": instant(datetime.fromtimestamp(first * step_s, UTC)),
+    }
+    if by == "topic":
+        known = cells.known.all(axis=0) if cells.partitions else np.zeros(end - first, dtype=bool)
+        total = cells.values.sum(axis=0) if cells.partitions else np.zeros(end - first)
+        document["values"] = _with_nulls(total / divisor, known)
+    else:
+        document["partitions"] = [
+            {"partition": p, "values": _with_nulls(cells.values[p] / divisor, cells.known[p])}
+            for p in range(cells.partitions)
+        ]
+    return as_json(encode(document))
+
+
+def _with_nulls(values: Any, known: Any) -> list[float | None]:
+    return [v if k else None for v, k in zip(np.round(values, 4).tolist(), known.tolist(), strict=True)]

@@ -1,0 +1,114 @@
+"""How the server itself stands: health, readiness, metrics, jobs, audit, and the stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from sse_starlette import EventSourceResponse
+from starlette.responses import Response
+
+from headway.api.groups import App, as_json
+from headway.api.problems import problem, unavailable
+from headway.board import Event
+from headway.wire import encode, parse_instant
+
+router = APIRouter(tags=["status"])
+MAX_LISTENERS = 64
+
+
+@router.get("/healthz", summary="Is the process alive")
+async def healthz() -> Response:
+    """Answer that the process lives; independent of every dependency."""
+    return as_json(b'{"status":"alive"}')
+
+
+@router.get("/readyz", summary="May it be asked")
+async def readyz(app: App) -> Response:
+    """Answer 200 once the first tick is over, else 503."""
+    if not app.ready:
+        return unavailable("the first tick has not ended yet")
+    return as_json(b'{"status":"ready"}')
+
+
+@router.get("/metrics", summary="Prometheus metrics")
+async def metrics(app: App) -> Response:
+    """Return Headway's own metrics in Prometheus' text format."""
+    now = app.clock()
+    for name in app.board.names:
+        view = app.board.get(name)
+        if view is None:
+            continue
+        for kind, at in view.at.items():
+            app.metrics.input_age.labels(name, kind).set((now - at).total_seconds())
+        snapshot = view.snapshot
+        if snapshot is not None:
+            lag, coverage = snapshot.lag
+            if coverage:
+                app.metrics.lag.labels(name).set(lag)
+            rate, coverage = snapshot.arrival_rate
+            if coverage:
+                app.metrics.arrival_rate.labels(name).set(rate)
+            app.metrics.replicas.labels(name, "working").set(snapshot.working)
+            if snapshot.replicas is not None:
+                app.metrics.replicas.labels(name, "requested").set(snapshot.replicas)
+        if view.plan is not None:
+            app.metrics.replicas.labels(name, "planned").set(view.plan.replicas)
+    return Response(app.metrics.text(), 200, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/v1/jobs", summary="Scheduled jobs")
+async def jobs(app: App) -> Response:
+    """Return each job's last result, duration and next run."""
+    return as_json(encode({"jobs": list(app.jobs.status()) if app.jobs is not None else []}))
+
+
+@router.get("/v1/audit", summary="Who changed what")
+def audit(
+    app: App,
+    since: Annotated[str | None, Query(description="ISO 8601 instant.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> Response:
+    """Return operators' actions, oldest first."""
+    try:
+        start = None if since is None else parse_instant(since)
+    except ValueError as error:
+        return problem(422, "Not understood", f"since: {error}")
+    return as_json(encode({"entries": app.audit_entries(start, limit)}))
+
+
+@router.get("/v1/events", summary="Changes as they happen", response_class=EventSourceResponse)
+async def events(request: Request, app: App) -> Response:
+    """Send an event whenever a forecast, plan, snapshot, mode or job changes; a slow reader loses the oldest."""
+    listeners: set[asyncio.Queue[Event]] = request.app.state.listeners
+    if len(listeners) >= MAX_LISTENERS:
+        return problem(503, "Busy", f"{MAX_LISTENERS} readers listen already", headers={"Retry-After": "10"})
+    queue: asyncio.Queue[Event] = asyncio.Queue(maxsize=256)
+    loop = asyncio.get_running_loop()
+
+    def put(event: Event) -> None:
+        if queue.full():
+            queue.get_nowait()
+        queue.put_nowait(event)
+
+    stop = app.board.listen(lambda event: _from_any_thread(loop, put, event))
+    listeners.add(queue)
+
+    async def stream() -> AsyncIterator[dict[str, str]]:
+        try:
+            while True:
+                kind, document = await queue.get()
+                yield {"event": kind, "data": json.dumps(document)}
+        finally:
+            stop()
+            listeners.discard(queue)
+
+    return EventSourceResponse(stream(), ping=15)
+
+
+def _from_any_thread(loop: asyncio.AbstractEventLoop, put: object, event: Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(put, event)  # type: ignore[arg-type]

@@ -1,0 +1,90 @@
+"""What a running Headway is made of, as its HTTP interface and jobs see it; built by :mod:`headway.wiring`."""
+
+from __future__ import annotations
+
+import difflib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from balancer.plans.base import PlanStore
+from forecaster.stores.base import SeriesStore
+from headway.board import Board, GroupView
+from headway.errors import HeadwayError, UnknownGroup
+from headway.metrics import Metrics
+from headway.operations import Operations
+from headway.settings import Mode, Settings
+from headway.wire import Document
+
+
+class JobList(Protocol):
+    """The scheduled jobs, as far as a reader is concerned."""
+
+    def status(self) -> Sequence[Document]:
+        """Return each job's name, group, last result, duration and next run."""
+        ...
+
+
+class WhatIf(Protocol):
+    """Plans a group again under changed assumptions, without any effect."""
+
+    def __call__(self, group: str, changes: Mapping[str, Any], now: datetime) -> Document:
+        """Return the plan as a document; raises our own errors when the changes cannot be meant."""
+        ...
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class Application:
+    """Everything that runs, by role. ``clock`` is what counts as now: wall time, or a replay's."""
+
+    settings: Settings
+    store: SeriesStore
+    plans: PlanStore
+    board: Board
+    operations: Operations
+    metrics: Metrics
+    clock: Callable[[], datetime] = _utc_now
+    jobs: JobList | None = None
+    what_if: WhatIf | None = None
+    act_gate: Callable[[str], Sequence[str]] = lambda group: ()
+    """Group → what speaks against mode ``act``; empty when nothing does."""
+    audit_entries: Callable[[datetime | None, int], list[Document]] = lambda since, limit: []
+    moves: Callable[[str], list[Document]] = lambda group: []
+    holder: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    ready: bool = False
+
+    def view(self, name: str) -> GroupView:
+        """Return a group's view.
+
+        Raises
+        ------
+        UnknownGroup
+            With the nearest known names.
+        """
+        view = self.board.get(name)
+        if view is None:
+            raise UnknownGroup(name, difflib.get_close_matches(name, self.board.names, n=3, cutoff=0.3))
+        return view
+
+    def set_mode(self, name: str, mode: Mode, by: str, now: datetime) -> None:
+        """Set a group's mode; ``act`` only when nothing speaks against it.
+
+        Raises
+        ------
+        UnknownGroup
+        HeadwayError
+            If a gate is closed; the message says which and what to do.
+        """
+        self.view(name)
+        if mode is Mode.ACT:
+            against = self.act_gate(name)
+            if against:
+                raise HeadwayError(f"group {name} may not act yet: {'; '.join(against)}")
+        self.operations.set_mode(name, mode, by, now)
+        self.board.update(name, "mode", lambda v: setattr(v, "mode", str(mode)))

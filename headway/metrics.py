@@ -1,0 +1,44 @@
+"""What Prometheus reads of Headway itself; labels are bounded: groups, jobs, routes, never keys or addresses."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+
+class Metrics:
+    """One registry for one application, so that two may live in one process."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "headway_http_requests_total", "HTTP requests answered.", ["method", "route", "status"], registry=registry
+        )
+        self.request_seconds = Histogram(
+            "headway_http_request_duration_seconds",
+            "Time to answer an HTTP request.",
+            ["route"],
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
+            registry=registry,
+        )
+        self.job_runs = Counter(
+            "headway_job_runs_total", "Runs of scheduled jobs.", ["job", "group", "result"], registry=registry
+        )
+        self.job_seconds = Gauge(
+            "headway_job_last_duration_seconds", "Duration of a job's last run.", ["job", "group"], registry=registry
+        )
+        self.replicas = Gauge("headway_group_replicas", "Members of a group.", ["group", "kind"], registry=registry)
+        self.lag = Gauge("headway_group_lag_records", "Known lag of a group.", ["group"], registry=registry)
+        self.arrival_rate = Gauge(
+            "headway_group_arrival_rate", "Known arrival rate of a group, records per second.", ["group"],
+            registry=registry,
+        )  # fmt: skip
+        self.input_age = Gauge(
+            "headway_group_input_age_seconds", "Age of an input of a group.", ["group", "input"], registry=registry
+        )
+        self.decisions = Counter(
+            "headway_decisions_total", "Decisions taken.", ["group", "mode", "outcome"], registry=registry
+        )
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
