@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forecaster.accuracy import Scores, Tally, mean_scores, seasonal_scales, tally
 from forecaster.errors import InputRefused
-from forecaster.forecast import NoForecast
+from forecaster.forecast import Forecast, NoForecast
 from forecaster.methods.base import DEFAULT_LEVELS, Method
 from forecaster.series import ArrivalSeries
 
@@ -256,10 +257,23 @@ class _Runner:
             return _Answer(task.name, seconds, "none", (result.reason,))
         ahead = series.between(task.origin, task.origin + plan.horizon_steps)
         scale = seasonal_scales(history.counts, history.known, series.grid.steps_per_day, [history.steps])[:, 0]
-        points = tally(ahead.rates(), ahead.known, result.rates, plan.levels, scale / series.grid.step_s)
+        quantiles, said = _aligned(result, series)
+        points = tally(ahead.rates(), ahead.known & said, quantiles, plan.levels, scale / series.grid.step_s)
         return _Answer(
             task.name, seconds, str(result.rung), result.reasons, _grouped(points, series, task.origin, plan)
         )
+
+
+def _aligned(forecast: Forecast, series: ArrivalSeries) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return quantiles row by row of the series, and which rows were forecast: a method may leave partitions out."""
+    if forecast.partitions == series.partitions:
+        return forecast.rates, np.ones((len(series.partitions), 1), dtype=np.bool_)
+    row_of = {p: i for i, p in enumerate(series.partitions)}
+    rows = [row_of[p] for p in forecast.partitions]
+    rates = np.zeros((len(series.partitions), *forecast.rates.shape[1:]))
+    said = np.zeros((len(series.partitions), 1), dtype=np.bool_)
+    rates[rows], said[rows] = forecast.rates, True
+    return rates, said
 
 
 def _grouped(points: Tally, series: ArrivalSeries, origin: int, plan: BacktestPlan) -> tuple[Tally, ...]:

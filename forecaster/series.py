@@ -119,6 +119,37 @@ class ArrivalSeries:
         """Return what was complete at ``origin``: steps that end at or before it. Nothing later can leak in."""
         return self.between(self.first_index, self.grid.index_of(origin))
 
+    def at_step(self, step_s: int) -> ArrivalSeries:
+        """Return the same arrivals in longer steps, aligned to their grid.
+
+        A longer step is known when at least half of it is; what is missing of it counts as its known mean. Shorter
+        steps at either end that do not fill a longer one are left out.
+
+        Raises
+        ------
+        ValueError
+            If ``step_s`` is not a multiple of this series' step, or does not divide a day.
+
+        Examples
+        --------
+        >>> one = ArrivalSeries("t", TimeGrid(60), 1, (0,), np.ones((1, 5)), np.full((1, 5), True))
+        >>> two = one.at_step(120)
+        >>> two.first_index, two.counts.tolist()
+        (1, [[2.0, 2.0]])
+        """
+        factor, rest = divmod(step_s, self.grid.step_s)
+        if step_s < self.grid.step_s or rest:
+            raise ValueError(f"step_s={step_s} must be a multiple of the recorded step of {self.grid.step_s} s")
+        grid = TimeGrid(step_s, self.grid.timezone)
+        first, end = -(-self.first_index // factor), self.end_index // factor
+        part = self.between(first * factor, max(first, end) * factor)
+        shape = (len(self.partitions), part.steps // factor, factor)
+        seen = part.known.reshape(shape).sum(axis=2)
+        known: NDArray[np.bool_] = np.asarray(2 * seen >= factor, dtype=np.bool_)
+        sums = np.where(part.known, part.counts, 0.0).reshape(shape).sum(axis=2)
+        counts = np.where(known, sums * factor / np.maximum(seen, 1), 0.0)
+        return replace(self, grid=grid, first_index=first, counts=counts, known=known)
+
     def select(self, rows: Sequence[int]) -> ArrivalSeries:
         """Return the given rows (positions, not partition numbers)."""
         index = list(rows)

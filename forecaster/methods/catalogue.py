@@ -9,6 +9,7 @@ from forecaster.errors import InputRefused
 from forecaster.methods.base import Method
 from forecaster.methods.blend import MedianBlend
 from forecaster.methods.grid import Grid
+from forecaster.methods.last_value import LastValue
 from forecaster.methods.seasonal_naive import SeasonalNaive
 
 
@@ -17,6 +18,7 @@ def _median_blend() -> Method:
 
 
 METHODS: dict[str, Callable[[], Method]] = {
+    "last_value": LastValue,
     "yesterday": lambda: SeasonalNaive("day"),
     "last_week": lambda: SeasonalNaive("week"),
     "seasonal_naive": lambda: SeasonalNaive("day"),

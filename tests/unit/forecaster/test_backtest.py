@@ -146,3 +146,15 @@ def test_too_short_a_series_is_refused_with_the_remedy() -> None:
 def test_impossible_plans_are_refused(bad: dict) -> None:
     with pytest.raises(ValueError, match="must"):
         BacktestPlan(**{"horizon_steps": 24, "origins": 2, "every_steps": 24, **bad})
+
+
+def test_a_partition_that_was_left_out_is_not_scored() -> None:
+    @dataclass
+    class Halfway(Yesterday):
+        def predict(self, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float]) -> ForecastResult:
+            return Yesterday.predict(self, history.select([1]), horizon_steps, levels)
+
+    series, plan = some_series(), BacktestPlan(24, 3, 24)
+    half = backtest(series, {"half": Halfway()}, plan).methods["half"]
+    assert (half.series[0].points, half.series[0].mase) == (0, None)
+    assert half.series[1] == backtest(series, {"whole": Yesterday()}, plan).methods["whole"].series[1]
