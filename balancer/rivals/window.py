@@ -1,0 +1,40 @@
+"""The highest wish within a window: how autoscalers keep from flapping downwards."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from balancer.simulator.batch import SLOT_S, Floats, Integers
+
+
+class HighestWithin:
+    """Highest of the wishes of the last ``window_s`` seconds, per run; wishes come every 15 s.
+
+    A block maximum per distinct window keeps this at constant cost per wish.
+    """
+
+    def __init__(self, window_s: Floats) -> None:
+        lengths = np.maximum(1, np.round(np.asarray(window_s) / SLOT_S)).astype(np.int64)
+        self._groups = [(int(n), np.flatnonzero(lengths == n)) for n in np.unique(lengths)]
+        self._rings = [np.zeros((n, runs.size), dtype=np.int64) for n, runs in self._groups]
+        # suffix maxima of the block before, running maximum of the block that is being written (van Herk)
+        self._suffix = [np.zeros((n + 1, runs.size), dtype=np.int64) for n, runs in self._groups]
+        self._running = [np.zeros(runs.size, dtype=np.int64) for _, runs in self._groups]
+        self._count = 0
+
+    def add(self, wished: Integers) -> Integers:
+        """Note the wishes and return the highest within each window, this one included."""
+        highest = np.empty_like(wished)
+        for (n, runs), ring, suffix, k in zip(
+            self._groups, self._rings, self._suffix, range(len(self._groups)), strict=True
+        ):
+            place = self._count % n
+            mine = wished[runs]
+            if place == 0 and self._count:
+                suffix[:n] = np.maximum.accumulate(ring[::-1], axis=0)[::-1]
+            self._running[k] = mine if place == 0 else np.maximum(self._running[k], mine)
+            ring[place] = mine
+            # of the block before, wishes from place + 1 on still lie within the window
+            highest[runs] = np.maximum(self._running[k], suffix[place + 1])
+        self._count += 1
+        return highest

@@ -1,0 +1,1 @@
+"""Simulated members, arrivals and time, under the real control tick and under rival policies."""
