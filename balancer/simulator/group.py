@@ -69,6 +69,7 @@ class SimulatedGroup:
 
     Examples
     --------
+    >>> from datetime import UTC
     >>> trace = ArrivalTrace(datetime(2026, 1, 5, tzinfo=UTC), 60, np.full((1, 60), 600.0))
     >>> group = SimulatedGroup(GroupId("orders"), trace, capacity=5.0, start_s=120, pause_s=6, at=trace.start)
     >>> group.current(GroupId("orders"))
@@ -100,6 +101,7 @@ class SimulatedGroup:
         self.pause_moved_only = pause_moved_only
         self._began = at
         self._offset_s = (at - trace.start).total_seconds()
+        self._slot_s = float(min(trace.step_s, 15 if trace.partitioned else 60))
         self._base = trace.arrived_by(self._offset_s)
         if working is None:
             first_minute = float((trace.arrived_by(self._offset_s + 60) - self._base).sum()) / 60
@@ -135,10 +137,14 @@ class SimulatedGroup:
         self.advance_to((now - self._began).total_seconds())
 
     def advance_to(self, until_s: float) -> None:
-        """Let time go on to ``until_s`` seconds after the run's start."""
+        """Let time go on to ``until_s`` seconds after the run's start.
+
+        Stops at every edge between arrival rates; with partitions at least every 15 s, as members share by work.
+        """
         fleet = self.fleet
         while fleet.at_s < until_s:
-            edge = min(until_s, fleet.next_event_s(), self._next_queue_event_s())
+            slot = (math.floor(fleet.at_s / self._slot_s + 1e-9) + 1) * self._slot_s
+            edge = min(until_s, slot, fleet.next_event_s(), self._next_queue_event_s())
             self._pass(edge)
             if fleet.move_to(edge):
                 self._working_changed()

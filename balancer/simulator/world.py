@@ -148,17 +148,7 @@ def run_path(world: World, path: Integers, *, clairvoyant: bool = False, notes: 
     limit = world.limit_replicas
     edges = np.concatenate([[0], np.flatnonzero(np.diff(path)) + 1])
     for minute in edges.tolist():
-        advance(group, minute * 60.0)
+        group.advance_to(minute * 60.0)
         group.scale(SIMULATED, min(int(path[minute]), limit), group.now)
-    advance(group, world.run_minutes * 60.0)
+    group.advance_to(world.run_minutes * 60.0)
     return conclude(group, world.start, begin, world.slo_s, notes)
-
-
-def advance(group: SimulatedGroup, until_s: float) -> None:
-    """Advance in steps no longer than a minute, so that arrivals keep their shape."""
-    longest = float(min(60, group.trace.step_s))
-    if group.trace.partitioned:
-        longest = min(longest, float(SLOT_S))
-    while group.elapsed_s < until_s:
-        edge = (math.floor(group.elapsed_s / longest + 1e-9) + 1) * longest
-        group.advance_to(min(edge, until_s))

@@ -135,14 +135,14 @@ def test_cron_copies_last_weeks_hours() -> None:
     assert path[660] == 1
 
 
-def sine_world(days: int = 8, run_days: int = 1) -> World:
+def sine_world(days: int = 4, run_days: int = 1) -> World:
     minute = np.arange(days * 1440)
     counts = np.random.default_rng(4).poisson(6000 * (1 + 0.6 * np.sin(minute / 1440 * 2 * np.pi))).astype(float)
     trace = ArrivalTrace(T0, 60, counts[None])
     return World(trace, T0 + timedelta(days=days - run_days), trace.end, capacity=10.0)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(0, 59), st.sampled_from([0.0, 120.0, 300.0]))
 def test_batch_agrees_with_the_exact_simulation(index: int, start_s: float) -> None:
     base = sine_world(3)
@@ -170,7 +170,7 @@ def test_tuning_takes_the_cheapest_that_keeps_the_limit() -> None:
 
 
 def test_every_rival_runs_and_perfect_is_the_limit() -> None:
-    outcomes = compare(sine_world(9), RIVALS)
+    outcomes = compare(sine_world(5), RIVALS)
     assert set(outcomes) == set(RIVALS)
     assert outcomes["perfect"].hours_vs_limit == pytest.approx(1.0)
     assert outcomes["perfect"].late_share < 1e-4

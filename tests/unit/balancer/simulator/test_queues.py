@@ -15,7 +15,7 @@ from balancer.simulator.fleet import Fleet
 from balancer.simulator.group import SimulatedGroup, range_sharing
 from balancer.simulator.outcome import conclude
 from balancer.simulator.queues import late_records
-from balancer.simulator.world import World, advance, run_path
+from balancer.simulator.world import World, run_path
 from forecaster.topics import GroupId
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
@@ -43,14 +43,14 @@ def test_start_time_and_pause_by_hand() -> None:
     # one member for 10/s; demand 15/s; a second member requested at 60 s works at 180 s, then 6 s of stall
     trace = trace_of([900.0] * 30)
     group = SimulatedGroup(G, trace, capacity=10.0, start_s=120, pause_s=6, at=T0, working=1)
-    advance(group, 60)
+    group.advance_to(60)
     group.scale(G, 2, group.now)
-    advance(group, 180)
+    group.advance_to(180)
     assert (group.fleet.working, group.fleet.requested) == (2, 2)
     assert group.queues.backlog[0] == pytest.approx(5 * 180)
-    advance(group, 186)
+    group.advance_to(186)
     assert group.queues.backlog[0] == pytest.approx(5 * 180 + 15 * 6)
-    advance(group, 1800)
+    group.advance_to(1800)
     assert group.queues.backlog[0] == 0
     assert group.fleet.paid_s == 60 * 1 + 1740 * 2
     outcome = conclude(group, T0, 1, 60.0)
@@ -110,9 +110,9 @@ def slow_latencies(per_second: list[int], able: list[int]) -> list[int]:
     return waits + [10**6] * len(queue)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
-    st.lists(st.integers(0, 900), min_size=6, max_size=14),
+    st.lists(st.integers(0, 600), min_size=4, max_size=8),
     st.lists(st.tuples(st.integers(0, 13), st.integers(1, 6)), min_size=0, max_size=5),
     st.sampled_from([0, 60, 120]),
 )
@@ -120,7 +120,7 @@ def test_late_share_agrees_with_records_one_by_one(
     minutes: list[int], script: list[tuple[int, int]], start_s: int
 ) -> None:
     capacity, pause, slo = 3, 6, 60
-    minutes = [60 * (m // 60) for m in minutes] + [0] * 60  # whole records per second, and time to drain
+    minutes = [60 * (m // 60) for m in minutes] + [0] * 20  # whole records per second, and time to drain
     trace = trace_of([float(m) for m in minutes])
     group = SimulatedGroup(G, trace, capacity=capacity, start_s=start_s, pause_s=pause, at=T0, working=1)
     requests = {60 * minute: replicas for minute, replicas in script}
@@ -139,7 +139,7 @@ def test_late_share_agrees_with_records_one_by_one(
             working, stalled = now_working, pause
         able.append(0 if stalled else working * capacity)
         stalled = max(0, stalled - 1)
-    advance(group, 60.0 * len(minutes))
+    group.advance_to(60.0 * len(minutes))
     per_second = [m // 60 for m in minutes for _ in range(60)]
     waits = slow_latencies(per_second, able)
     late, total = late_records_of(group, slo)
@@ -156,7 +156,7 @@ def late_records_of(group: SimulatedGroup, slo: float) -> tuple[float, float]:
 def test_a_hot_partition_is_bound_by_its_member() -> None:
     trace = ArrivalTrace(T0, 60, np.array([[600.0] * 30, [60.0] * 30]), partitioned=True)
     group = SimulatedGroup(G, trace, capacity=8.0, start_s=0, pause_s=0, at=T0, working=2)
-    advance(group, 1800)
+    group.advance_to(1800)
     assert group.queues.backlog.tolist() == pytest.approx([2 * 1800, 0])
     assert group.observe(G).members[0].partitions[0].partition == 0
 
@@ -176,10 +176,10 @@ def test_moved_partitions_alone_stall_when_the_pause_is_theirs() -> None:
 def test_nobody_works_when_nobody_is_requested() -> None:
     group = SimulatedGroup(G, trace_of([60.0] * 10), capacity=8.0, start_s=0, pause_s=0, at=T0)
     group.scale(G, 0, T0)
-    advance(group, 600)
+    group.advance_to(600)
     assert group.queues.backlog[0] == 600
     outcome = conclude(group, T0, 1, 60.0)
-    assert outcome.late_share == 1.0
+    assert outcome.late_share == pytest.approx(1.0)
     assert outcome.p50_s is None
 
 
