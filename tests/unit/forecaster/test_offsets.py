@@ -204,7 +204,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(events)
 def test_every_covered_step_is_exact_every_other_missing_and_none_wrong(history: list[tuple[str, int]]) -> None:
     log, w, now = Log(), Watch(), 0.0
@@ -241,7 +241,7 @@ def test_every_covered_step_is_exact_every_other_missing_and_none_wrong(history:
             assert w.steps[index] == sum(lo < at <= hi for at in log.all_appends)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.3, 25.0), st.integers(0, 1000)), min_size=2, max_size=40),
     st.floats(0, 4.9),
