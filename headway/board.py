@@ -41,6 +41,7 @@ class GroupView:
     name: str
     topics: tuple[str, ...]
     mode: str = "recommend"
+    paused: bool = False
     paused_until: datetime | None = None
     forecasts: dict[str, ForecastResult] = field(default_factory=dict)
     plan: ScalingPlan | None = None
@@ -58,6 +59,8 @@ class GroupView:
     latencies: deque[tuple[datetime, float]] = field(default_factory=lambda: deque(maxlen=KEPT_POINTS))
     """Observed p99 latency in seconds."""
     acting_until: datetime | None = None
+    capacity_per_member: float | None = None
+    """Records/s of one member, configured or learned."""
     cache: dict[object, bytes] = field(default_factory=dict)
 
     @property
@@ -181,6 +184,7 @@ def group_document(view: GroupView, now: datetime) -> dict[str, Any]:
         "topics": list(view.topics),
         "state": view.state,
         "mode": view.mode,
+        "paused": view.paused,
         "paused_until": None if view.paused_until is None else instant(view.paused_until),
         "rung": view.rung,
         "gate": {"may_act": view.gate[0], "reasons": list(view.gate[1])},
@@ -196,6 +200,8 @@ def group_document(view: GroupView, now: datetime) -> dict[str, Any]:
         if not coming
         else {"from": instant(coming[0].start), "replicas": coming[0].replicas, "demand": round(coming[0].demand, 4)},
         "snapshot": None if view.snapshot is None else snapshot_document(view.snapshot),
+        "capacity_per_member": view.capacity_per_member,
+        "latency_p99_s": view.latencies[-1][1] if view.latencies else None,
         "scores": dict(view.scores),
         "ages": {kind: max((now - at).total_seconds(), 0.0) for kind, at in sorted(view.at.items())},
         "problems": dict(view.problems),

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from forecaster.stores.base import Cells, SeriesKey, Tick
 from headway.api.groups import App, as_json
 from headway.api.problems import problem
+from headway.board import GroupView
 from headway.durations import parse_duration
 from headway.operations import ALL
 from headway.settings import Mode
@@ -64,8 +65,12 @@ def put_pause(group: str, body: PauseBody, app: App, actor: Actor = "api") -> Re
         app.operations.pause(group, actor, now, duration)
     else:
         app.operations.resume(group, actor, now)
+
+    def note(view: GroupView) -> None:
+        view.paused, view.paused_until = body.paused, until if body.paused else None
+
     for name in app.board.names if group == ALL else (group,):
-        app.board.update(name, "pause", lambda v: setattr(v, "paused_until", until))
+        app.board.update(name, "pause", note)
     state = "paused" if body.paused else "running"
     return as_json(encode({"group": group, "state": state, "until": None if until is None else instant(until)}))
 

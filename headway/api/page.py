@@ -15,15 +15,16 @@ _CSP = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
+_BOKEH = {"bokeh.js": "bokeh.min.js", "bokeh-api.js": "bokeh-api.min.js"}
 _FILES = {"app.js": "text/javascript", "charts.js": "text/javascript", "style.css": "text/css"}
 
 
-def bokeh_script() -> Path | None:
-    """Return Bokeh's browser script; None if the ``page`` extra is not installed."""
+def bokeh_script(name: str) -> Path | None:
+    """Return one of Bokeh's browser scripts; None if the ``page`` extra is not installed."""
     spec = find_spec("bokeh")
     if spec is None or not spec.submodule_search_locations:
         return None
-    script = Path(spec.submodule_search_locations[0]) / "server" / "static" / "js" / "bokeh.min.js"
+    script = Path(spec.submodule_search_locations[0]) / "server" / "static" / "js" / name
     return script if script.exists() else None
 
 
@@ -38,8 +39,8 @@ def mount_page(app: FastAPI) -> None:
 
     @app.get("/page/{name}", include_in_schema=False)
     async def file(name: str) -> Response:
-        if name == "bokeh.js":
-            script = bokeh_script()
+        if name in _BOKEH:
+            script = bokeh_script(_BOKEH[name])
             if script is None:
                 return problem(404, "No charts", "pip install 'headway[page]' brings Bokeh; tables work without it")
             return FileResponse(script, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
