@@ -23,8 +23,8 @@ export function charts() {
     truth: source(["x", "y"]), band: source(["x", "low", "q90", "q95", "median"]), capacity: source(["x", "y"]),
     working: source(["x", "y"]), requested: source(["x", "y"]), planned: source(["x", "y"]), reactive: source(["x", "y"]),
   };
-  const range = new Bokeh.Range1d({ start: 0, end: 1 });
   const figure = (height) => {
+    const range = new Bokeh.Range1d({ start: 0, end: 1 });
     const made = Bokeh.Plotting.figure({
       height, sizing_mode: "stretch_width", x_axis_type: "datetime", x_range: range, min_border_left: 70,
       tools: "xpan,xwheel_zoom,xbox_zoom,reset", y_range: new Bokeh.DataRange1d({ start: 0, range_padding: 0.08 }),
@@ -35,7 +35,7 @@ export function charts() {
   };
   const field = (x, y, name, more) => ({ x: { field: x }, y: { field: y }, source: sources[name], ...more });
   const arrivals = figure(320), members = figure(190);
-  arrivals.yaxis[0].formatter = new Bokeh.NumeralTickFormatter({ format: "0.[0]a" });
+  arrivals.left[0].formatter = new Bokeh.NumeralTickFormatter({ format: "0.[0]a" });
   arrivals.varea({ x: { field: "x" }, y1: { field: "low" }, y2: { field: "q95" }, source: sources.band,
     fill_color: css("--band95"), fill_alpha: 0.8 });
   arrivals.varea({ x: { field: "x" }, y1: { field: "low" }, y2: { field: "q90" }, source: sources.band,
@@ -47,6 +47,12 @@ export function charts() {
   members.step(field("x", "y", "requested", { line_color: css("--amber"), line_width: 1, mode: "after" }));
   members.step(field("x", "y", "planned", { line_color: css("--blue"), line_width: 2, line_dash: "dashed", mode: "after" }));
   members.step(field("x", "y", "working", { line_color: css("--text"), line_width: 2, mode: "after" }));
+  const ranges = [arrivals.x_range, members.x_range];
+  for (const [one, other] of [ranges, [...ranges].reverse()]) {
+    one.connect(one.change, () => {
+      if (one.start !== other.start || one.end !== other.end) other.setv({ start: one.start, end: one.end });
+    });
+  }
   const now = [arrivals, members].map((f) => {
     const span = new Bokeh.Span({ dimension: "height", location: 0, line_color: css("--vermilion"), line_width: 1 });
     f.add_layout(span);
@@ -59,7 +65,7 @@ export function charts() {
   return {
     draw(data) {
       for (const [name, columns] of Object.entries(data.series)) sources[name].data = columns;
-      range.setv({ start: data.start, end: data.end });
+      ranges[0].setv({ start: data.start, end: data.end });
       for (const span of now) span.location = data.now;
     },
   };
