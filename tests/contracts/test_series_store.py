@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 
 from forecaster.errors import SampleRejected
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore, Tick
+from forecaster.stores.embedded import EmbeddedServer
 from forecaster.stores.memory import MemorySeriesStore
+from forecaster.stores.opening import open_store
 from forecaster.stores.retention import Retention
+from tests.peers import redis as peers
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 DAY0 = (T0 - datetime(1970, 1, 1, tzinfo=UTC)).days
@@ -23,6 +28,7 @@ ARRIVALS = SeriesKey("orders", "arrivals", None, STEP)
 LAG = SeriesKey("orders", "lag", "billing", STEP)
 
 Make = Callable[..., SeriesStore]
+_counter = itertools.count()
 
 
 class Clock:
@@ -38,16 +44,45 @@ def clock() -> Clock:
     return Clock(T0 + timedelta(days=100))
 
 
-@pytest.fixture(params=["memory"])
-def make(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Make]:
-    opened: list[SeriesStore] = []
+KINDS = ["memory", "embedded", "redis7", "cluster"]
 
-    def memory(**options: object) -> SeriesStore:
-        opened.append(MemorySeriesStore(clock=clock, **options))  # type: ignore[arg-type]
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Start each real server once, when it is first asked for."""
+    urls: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+
+        def url_of(kind: str) -> str:
+            if kind not in urls:
+                folder = tmp_path_factory.mktemp(kind)
+                if kind == "embedded":
+                    urls[kind] = stack.enter_context(EmbeddedServer(folder)).url
+                elif kind == "redis7":
+                    urls[kind] = stack.enter_context(peers.running(peers.debian_redis(), folder)).url
+                else:
+                    urls[kind] = stack.enter_context(peers.cluster_of_three(folder))[0].url
+            return urls[kind]
+
+        yield url_of
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest, clock: Clock, servers: Callable[[str], str]) -> Iterator[Make]:
+    opened: list[SeriesStore] = []
+    name = f"{request.node.name}-{next(_counter)}"
+
+    def make(**options: object) -> SeriesStore:
+        if request.param == "memory":
+            opened.append(MemorySeriesStore(clock=clock, **options))  # type: ignore[arg-type]
+        else:
+            opened.append(open_store(servers(request.param), name, clock=clock, **options))  # type: ignore[arg-type]
         return opened[-1]
 
-    yield {"memory": memory}[request.param]
+    yield make
     for store in opened:
+        for topic in store.topics():
+            store.forget(topic)
         store.close()
 
 

@@ -1,0 +1,158 @@
+"""The hash of what is known of a topic, changed together with its data.
+
+Fields: ``last`` (start of the newest step, in seconds), ``step``, ``first`` (oldest day), ``open`` (first day that is
+not sealed), ``late`` (counts writes into days that are over), ``partitions``, ``id``, ``offsets`` (JSON), and one
+``k:…`` a recorded series.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from forecaster.stores.base import Cells, SeriesKey, Tick, TopicMeta
+from forecaster.stores.redis_keys import RedisKeys
+from forecaster.stores.redis_link import RedisLink
+from forecaster.stores.retention import FUTURE_STEPS, Retention
+from forecaster.timegrid import DAY_S
+
+CHECK = f"""
+local meta, start, step = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local now = tonumber(ARGV[4])
+if not now then now = tonumber(redis.call('TIME')[1]) end
+if start > now + {FUTURE_STEPS} * step then return {{'future', tostring(now)}} end
+local known = redis.call('HMGET', meta, 'last', 'open', 'partitions', 'first')
+local last = tonumber(known[1])
+if last and start < last - tonumber(ARGV[5]) then return {{'late', known[1]}} end
+"""
+"""Part of a script: refuses a tick of the future or of long ago. ARGV as :func:`tick_arguments` has it."""
+
+NOTE = f"""
+local day = tonumber(ARGV[3])
+local set = {{}}
+if not last or start >= last then
+  set = {{'last', ARGV[1], 'step', ARGV[2]}}
+  if ARGV[8] ~= '' then set[#set + 1] = 'id'; set[#set + 1] = ARGV[8] end
+  if ARGV[9] ~= '' then set[#set + 1] = 'offsets'; set[#set + 1] = ARGV[9] end
+end
+if last and day < math.floor(last / {DAY_S}) then redis.call('HINCRBY', meta, 'late', 1) end
+if not known[2] or tonumber(known[2]) > day then set[#set + 1] = 'open'; set[#set + 1] = ARGV[3] end
+if not known[4] or tonumber(known[4]) > day then set[#set + 1] = 'first'; set[#set + 1] = ARGV[3] end
+if not known[3] or tonumber(known[3]) < tonumber(ARGV[6]) then
+  set[#set + 1] = 'partitions'
+  set[#set + 1] = ARGV[6]
+end
+for i = 11, 10 + tonumber(ARGV[10]) do
+  if redis.call('HEXISTS', meta, ARGV[i]) == 0 then set[#set + 1] = ARGV[i]; set[#set + 1] = '' end
+end
+if #set > 0 then redis.call('HSET', meta, unpack(set)) end
+"""
+"""Part of a script, behind CHECK: notes the tick in the meta hash."""
+
+_NOTE_HISTORY = """
+local known = redis.call('HMGET', KEYS[1], 'last', 'first', 'partitions')
+local set = {ARGV[6], ''}
+local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
+if not known[1] or tonumber(known[1]) < tonumber(ARGV[1]) then put('last', ARGV[1]); put('step', ARGV[2]) end
+if not known[2] or tonumber(known[2]) > tonumber(ARGV[3]) then put('first', ARGV[3]) end
+if not known[3] or tonumber(known[3]) < tonumber(ARGV[4]) then put('partitions', ARGV[4]) end
+if ARGV[5] ~= '' then put('id', ARGV[5]) end
+redis.call('HSET', KEYS[1], unpack(set))
+"""
+
+_SEALED = """
+local known = redis.call('HMGET', KEYS[1], 'late', 'open')
+if (known[1] or '') ~= ARGV[1] or not known[2] then return 0 end
+redis.call('HSET', KEYS[1], 'open', ARGV[2])
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisMeta:
+    """What the hash of a topic says.
+
+    Parameters
+    ----------
+    last_s, first_day, open_day
+        Start of the newest step in seconds; oldest day; first day that is not sealed, None if no tick ever came.
+    late
+        Changes with every write into a day that was over.
+    """
+
+    topic: str
+    last_s: int
+    step_s: int
+    first_day: int
+    open_day: int | None
+    late: str
+    partitions: int
+    topic_id: str | None
+    offsets: dict[str, str]
+    keys: tuple[SeriesKey, ...]
+
+    def public(self) -> TopicMeta:
+        """Return what the port shows of it."""
+        return TopicMeta(
+            topic=self.topic,
+            topic_id=self.topic_id,
+            partitions=self.partitions,
+            step_s=self.step_s,
+            last_index=self.last_s // self.step_s,
+            sealed_to_day=self.last_s // DAY_S + 1 if self.open_day is None else self.open_day,
+            keys=self.keys,
+            offsets=self.offsets,
+        )
+
+
+def read_meta(link: RedisLink, keys: RedisKeys, topic: str) -> RedisMeta | None:
+    """Return what is known of a topic, or None."""
+    name = keys.meta(topic)
+    found = {k.decode(): v.decode() for k, v in link.call(name, "HGETALL", name).items()}
+    if not found:
+        return None
+    return RedisMeta(
+        topic=topic,
+        last_s=int(found["last"]),
+        step_s=int(found["step"]),
+        first_day=int(found["first"]),
+        open_day=int(found["open"]) if "open" in found else None,
+        late=found.get("late", ""),
+        partitions=int(found["partitions"]),
+        topic_id=found.get("id"),
+        offsets=json.loads(found.get("offsets", "{}")),
+        keys=tuple(sorted((keys.series(topic, f) for f in found if f.startswith("k:")), key=SeriesKey.sort_key)),
+    )
+
+
+def tick_arguments(
+    keys: RedisKeys, retention: Retention, tick: Tick, now_s: float | None
+) -> list[str | bytes | int | float]:
+    """Return the arguments that CHECK and NOTE take; those of the data follow them."""
+    return [
+        tick.index * tick.step_s,
+        tick.step_s,
+        tick.index * tick.step_s // DAY_S,
+        "" if now_s is None else now_s,
+        int(retention.late.total_seconds()),
+        max((len(values) for values, _ in tick.columns.values()), default=0),
+        int(retention.steps.total_seconds()) + DAY_S,
+        tick.topic_id or "",
+        json.dumps(dict(tick.offsets), separators=(",", ":")) if tick.offsets else "",
+        len(tick.columns),
+        *(keys.field(key) for key in tick.columns),
+    ]
+
+
+def note_history(link: RedisLink, keys: RedisKeys, key: SeriesKey, cells: Cells, topic_id: str | None) -> None:
+    """Note in the meta hash what a backfill wrote."""
+    last_s, first_day = (cells.end_index - 1) * key.step_s, cells.first_index * key.step_s // DAY_S
+    arguments = [last_s, key.step_s, first_day, cells.partitions, topic_id or "", keys.field(key)]
+    (answer,) = link.script(_NOTE_HISTORY, [([keys.meta(key.topic)], arguments)])
+    link.checked(answer)
+
+
+def note_sealed(link: RedisLink, keys: RedisKeys, meta: RedisMeta, end_day: int) -> bool:
+    """Note that all days before ``end_day`` are sealed, unless one was written into since ``meta`` was read."""
+    (answer,) = link.script(_SEALED, [([keys.meta(meta.topic)], [meta.late, end_day])])
+    return bool(link.checked(answer))

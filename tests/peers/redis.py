@@ -1,0 +1,147 @@
+"""Real Redis servers on this machine, each with its data in a folder of its own and gone when the test-suite ends."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import redis
+
+from forecaster.stores.embedded_process import find_binary, spawn_with_parent
+
+
+def free_ports(count: int) -> list[int]:
+    """Return loopback ports below 55536, since a cluster node listens on its port plus 10000 as well."""
+    found: list[int] = []
+    for port in range(20_000 + (time.monotonic_ns() // 1000) % 20_000, 55_000):
+        pair = [port, port + 10_000]
+        with contextlib.ExitStack() as stack:
+            try:
+                for one in pair:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", one))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("no free ports")
+
+
+class Server:
+    """One Redis-like server process."""
+
+    def __init__(
+        self, binary: Path, folder: Path, options: Sequence[str] = (), env: dict[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (self.port,) = free_ports(1)
+        self._command = [
+            *([] if env is None else ["/usr/bin/env", *(f"{k}={v}" for k, v in env.items())]),
+            str(binary), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), "--daemonize", "no",
+            "--logfile", str(folder / "server.log"), "--save", "", "--appendonly", "yes", "--appendfsync", "everysec",
+            *options,
+        ]  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> Server:
+        self.process = spawn_with_parent(self._command)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                with self.client() as r:
+                    r.ping()
+                return self
+            except redis.exceptions.RedisError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    log = self.folder / "server.log"
+                    words = log.read_text(errors="replace")[-2000:] if log.exists() else "no log"
+                    raise RuntimeError(f"{self._command[0]} did not start: {words}") from None
+                time.sleep(0.01)
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(port=self.port, protocol=2, retry=None, socket_timeout=10)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self.process = None
+
+
+def debian_redis() -> Path:
+    """Return Debian's redis-server.
+
+    Raises
+    ------
+    RuntimeError
+        If it is not installed; the message has the command.
+    """
+    found = shutil.which("redis-server")
+    if found is None:
+        raise RuntimeError("redis-server is missing: apt-get install redis-server")
+    return Path(found)
+
+
+@contextlib.contextmanager
+def running(
+    binary: Path, folder: Path, options: Sequence[str] = (), env: dict[str, str] | None = None
+) -> Iterator[Server]:
+    """Run a server as long as the block lasts."""
+    server = Server(binary, folder, options, env)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def cluster_of_three(folder: Path) -> Iterator[list[Server]]:
+    """Run a Redis Cluster of three primaries (Valkey's binary) as long as the block lasts."""
+    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "yes")
+    servers = [Server(find_binary(), folder / str(n), options) for n in range(3)]
+    try:
+        for server in servers:
+            server.start()
+        edges = [0, 5461, 10923, 16384]
+        for server, first, end in zip(servers, edges[:-1], edges[1:], strict=True):
+            with server.client() as r:
+                r.execute_command("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+                for other in servers:
+                    r.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
+        deadline = time.monotonic() + 20
+        while not all(_is_whole(server) for server in servers):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the cluster did not come together")
+            time.sleep(0.05)
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def _is_whole(server: Server) -> bool:
+    with server.client() as r:
+        raw = r.execute_command("CLUSTER", "INFO")
+        info = (
+            raw if isinstance(raw, dict) else dict(line.split(":", 1) for line in raw.decode().split() if ":" in line)
+        )
+        return info.get("cluster_state") == "ok" and info.get("cluster_known_nodes") == "3"
