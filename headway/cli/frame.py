@@ -11,6 +11,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from headway.errors import one_line
+
 
 def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
     """Run the command that ``module`` holds, and return its exit code.
@@ -34,46 +36,6 @@ def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
         sys.stderr.write(f"headway {name}: {one_line(error)}\n")
         return 1
     return 0
-
-
-def one_line(error: Exception) -> str:
-    """Return what a user reads of an error: our own messages as they are, others with their origin.
-
-    Examples
-    --------
-    >>> one_line(FileNotFoundError(2, "No such file or directory", "trace.csv"))
-    'trace.csv: No such file or directory'
-    """
-    from balancer.errors import BalancerError
-    from forecaster.errors import ForecasterError
-    from headway.errors import HeadwayError
-
-    text = " ".join(str(error).split())
-    if isinstance(error, ForecasterError | BalancerError | HeadwayError):
-        return text
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{error.name} is not installed; pip install 'headway[{_extra_of(error.name)}]' brings it"
-    return f"unexpected {type(error).__name__}: {text}; this is a fault of ours, python -X dev -m headway … shows where"
-
-
-_EXTRAS = {
-    "confluent_kafka": "kafka",
-    "kafka": "kafka",
-    "datasketches": "kafka",
-    "grpc": "scaler",
-    "cryptography": "kubernetes",
-    "bokeh": "page",
-    "textual": "page",
-    "pyarrow": "parquet",
-    "distributed": "dask",
-    "ray": "ray",
-}
-
-
-def _extra_of(module: str) -> str:
-    return _EXTRAS.get(module.partition(".")[0], "dev")
 
 
 class _WithExample:

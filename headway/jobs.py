@@ -1,0 +1,181 @@
+"""The scheduled jobs: record, forecast, plan, act, retrain, seal, prune.
+
+Missed runs are coalesced into one, no job runs twice at a time, and each keeps its last result, duration and next
+run for API, metrics and page.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+from cronsim import CronSim
+
+from headway.board import Board
+from headway.errors import HeadwayError, one_line
+from headway.logs import logger
+from headway.metrics import Metrics
+from headway.wire import Document, instant
+
+NAMES = ("record", "forecast", "plan", "act", "retrain", "seal", "prune")
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How one run ended."""
+
+    job: str
+    group: str | None
+    ok: bool
+    seconds: float
+    started: datetime
+    detail: str
+
+    def to_document(self) -> Document:
+        """Return the keys that ``headway job run --json`` prints."""
+        return {
+            "job": self.job,
+            "group": self.group,
+            "ok": self.ok,
+            "seconds": round(self.seconds, 6),
+            "started": instant(self.started),
+            "detail": self.detail,
+        }
+
+
+@dataclass(slots=True)
+class _Job:
+    name: str
+    group: str | None
+    run: Callable[[], str]
+    trigger: BaseTrigger
+    lock: threading.Lock
+    last: JobResult | None = None
+
+    @property
+    def id(self) -> str:
+        return self.name if self.group is None else f"{self.name}:{self.group}"
+
+
+class CronTrigger(BaseTrigger):
+    """Fires by a cron expression on a zone's wall clock, clock changes included.
+
+    APScheduler's own reads ``1`` as Tuesday where cron means Monday; this one means what cron means.
+    """
+
+    def __init__(self, expression: str, timezone: str = "UTC") -> None:
+        self.expression, self.zone = expression, ZoneInfo(timezone)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Return the first match after ``now``."""
+        return next(CronSim(self.expression, now.astimezone(self.zone)), None)
+
+
+class Jobs:
+    """Runs functions on their triggers, in threads; each returns one line about what it did."""
+
+    def __init__(
+        self,
+        board: Board,
+        metrics: Metrics,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        threads: int = 4,
+    ) -> None:
+        self._board, self._metrics, self._clock = board, metrics, clock
+        self._jobs: dict[str, _Job] = {}
+        self._scheduler: Any = BackgroundScheduler(
+            timezone=UTC,
+            executors={"default": ThreadPoolExecutor(threads)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+        self._log = logger("jobs")
+
+    def every(self, name: str, group: str | None, interval: timedelta, run: Callable[[], str]) -> None:
+        """Run a job in intervals, beginning at once."""
+        trigger = IntervalTrigger(seconds=interval.total_seconds(), timezone=UTC)
+        self._add(_Job(name, group, run, trigger, threading.Lock()), at_once=True)
+
+    def cron(self, name: str, group: str | None, expression: str, timezone: str, run: Callable[[], str]) -> None:
+        """Run a job by a cron expression in a zone."""
+        self._add(_Job(name, group, run, CronTrigger(expression, timezone), threading.Lock()), at_once=False)
+
+    def _add(self, job: _Job, at_once: bool) -> None:
+        self._jobs[job.id] = job
+        more = {"next_run_time": datetime.now(UTC)} if at_once else {}
+        self._scheduler.add_job(self._run, job.trigger, args=[job], id=job.id, replace_existing=True, **more)
+
+    def remove(self, group: str) -> None:
+        """Take a group's jobs off the schedule."""
+        for job in [j for j in self._jobs.values() if j.group == group]:
+            self._scheduler.remove_job(job.id)
+            del self._jobs[job.id]
+
+    def start(self) -> None:
+        """Begin."""
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Let what runs end, and start nothing new."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+
+    def run_now(self, name: str, group: str | None = None) -> JobResult:
+        """Run one pass in this thread.
+
+        Raises
+        ------
+        HeadwayError
+            If there is no such job, or it is running already.
+        """
+        job = self._jobs.get(name if group is None else f"{name}:{group}")
+        if job is None:
+            known = ", ".join(sorted(self._jobs)) or "none"
+            raise HeadwayError(f"no job {name!r}{f' of group {group!r}' if group else ''}; there are: {known}")
+        result = self._run(job)
+        if result is None:
+            raise HeadwayError(f"job {job.id} is running already; it is never run twice at a time")
+        return result
+
+    def _run(self, job: _Job) -> JobResult | None:
+        if not job.lock.acquire(blocking=False):
+            return None
+        started, clock = self._clock(), time.perf_counter()
+        try:
+            detail, ok = job.run(), True
+        except Exception as error:
+            detail, ok = one_line(error), False
+            self._log.warning("job failed", job=job.name, group=job.group, why=detail)
+        finally:
+            job.lock.release()
+        result = JobResult(job.name, job.group, ok, time.perf_counter() - clock, started, detail)
+        job.last = result
+        self._metrics.job_runs.labels(job.name, job.group or "", "ok" if ok else "failed").inc()
+        self._metrics.job_seconds.labels(job.name, job.group or "").set(result.seconds)
+        self._board.tell("job", result.to_document())
+        return result
+
+    def status(self) -> Sequence[Document]:
+        """Return each job's last result, duration and next run."""
+        found = []
+        for job in sorted(self._jobs.values(), key=lambda j: (j.group or "", NAMES.index(j.name))):
+            planned = self._scheduler.get_job(job.id) if self._scheduler.running else None
+            upcoming = getattr(planned, "next_run_time", None)
+            found.append(
+                {
+                    "job": job.name,
+                    "group": job.group,
+                    "running": job.lock.locked(),
+                    "next_run": None if upcoming is None else instant(upcoming),
+                    "last": None if job.last is None else job.last.to_document(),
+                }
+            )
+        return found

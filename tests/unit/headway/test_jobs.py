@@ -1,0 +1,63 @@
+"""Jobs: one at a time, failures kept as one line, cron on the wall clock."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from headway.board import Board
+from headway.errors import HeadwayError
+from headway.jobs import CronTrigger, Jobs
+from headway.metrics import Metrics
+
+
+@pytest.fixture
+def jobs():
+    made = Jobs(Board(), Metrics())
+    yield made
+    made.stop()
+
+
+def test_a_run_keeps_its_result_and_a_failure_is_one_line(jobs):
+    jobs.every("plan", "orders", timedelta(hours=1), lambda: "7 members")
+    jobs.cron("retrain", "orders", "15 3 * * *", "UTC", lambda: 1 / 0)
+    assert jobs.run_now("plan", "orders").detail == "7 members"
+    failed = jobs.run_now("retrain", "orders")
+    assert (failed.ok, failed.detail.startswith("unexpected ZeroDivisionError")) == (False, True)
+    assert [(s["job"], s["last"]["ok"]) for s in jobs.status()] == [("plan", True), ("retrain", False)]
+    with pytest.raises(HeadwayError, match="there are: plan:orders, retrain:orders"):
+        jobs.run_now("seal")
+
+
+def test_no_job_runs_twice_at_a_time(jobs):
+    inside, go = threading.Event(), threading.Event()
+
+    def slow():
+        inside.set()
+        assert go.wait(10)
+        return "done"
+
+    jobs.every("act", "orders", timedelta(hours=1), slow)
+    jobs.start()
+    assert inside.wait(10)
+    with pytest.raises(HeadwayError, match="running already"):
+        jobs.run_now("act", "orders")
+    assert jobs.status()[0]["running"] is True
+    go.set()
+
+
+def test_the_schedule_starts_at_once_and_knows_its_next_run(jobs):
+    ran = threading.Event()
+    jobs.every("record", None, timedelta(hours=1), lambda: ran.set() or "ok")
+    jobs.start()
+    assert ran.wait(10)
+    assert jobs.status()[0]["next_run"] is not None
+
+
+def test_cron_means_what_cron_means_in_local_time():
+    monday = CronTrigger("0 8 * * 1", "Europe/Berlin").get_next_fire_time(None, datetime(2026, 3, 26, tzinfo=UTC))
+    assert monday == datetime(2026, 3, 30, 8, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert monday.astimezone(UTC).hour == 6  # after the clock change
