@@ -1,0 +1,9 @@
+"""Settings of the test run that all suites share."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+# A property is about values, not about how busy the machine is.
+settings.register_profile("headway", deadline=None)
+settings.load_profile("headway")

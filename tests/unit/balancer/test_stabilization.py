@@ -1,0 +1,158 @@
+"""Dwell, cooldown and budget: flapping is impossible."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer.policy import ScalingPolicy
+from balancer.stabilization import ScalingHistory, changed, in_grace, moved, moves_left, stabilize
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def drive(wishes, policy, current=4, every=MINUTE, urgent=False, backlog_falls=False):
+    """Run ticks; return the size after each one and the history."""
+    history, sizes, answers = ScalingHistory(), [], []
+    for n, wanted in enumerate(wishes):
+        now = START + n * every
+        answer = stabilize(wanted, current, now, history, policy, urgent=urgent, backlog_falls=backlog_falls)
+        history = changed(answer.history, now, current, answer.replicas)
+        current = answer.replicas
+        sizes.append(current)
+        answers.append(answer)
+    return sizes, history, answers
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=200),
+    st.integers(0, 30),
+    st.booleans(),
+    st.integers(1, 40),
+    st.integers(0, 10),
+)
+def test_flapping_is_impossible(wishes, dwell, urgent, budget, cooldown):
+    policy = ScalingPolicy(
+        scale_down_dwell=dwell * MINUTE,
+        rescales_per_day=budget,
+        cooldown=cooldown * MINUTE,
+        min_replicas=1,
+        max_replicas=10,
+    )
+    sizes, history, answers = drive(wishes, policy, urgent=urgent)
+    current, last = 4, None
+    for n, (wanted, size) in enumerate(zip(wishes, sizes, strict=True)):
+        assert 1 <= size <= 10
+        assert answers[n].reasons or size == min(max(wanted, 1), 10)  # what is not done says why
+        if size < current:
+            within = [min(max(w, 1), 10) for w in wishes[max(n - dwell, 0) : n + 1]]
+            assert n >= dwell and size == max(within)  # nothing higher was wanted all through the dwell; one step
+            assert last is None or n - last >= max(dwell, cooldown)
+        if size > current:
+            assert size == min(max(wanted, 1), 10)  # up in one step too
+            assert urgent or last is None or n - last >= cooldown
+        if size != current:
+            last, current = n, size
+        elif urgent and min(wanted, 10) > current:
+            raise AssertionError("an urgent climb waited")
+    if not urgent:
+        assert len(history.changes) <= budget
+    assert len(history.wishes) <= dwell + 2  # bounded memory
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 60), st.lists(st.booleans(), min_size=300, max_size=300))
+def test_the_worst_wishes_make_no_more_falls_than_dwells(dwell, coin):
+    policy = ScalingPolicy(scale_down_dwell=dwell * MINUTE, rescales_per_day=10_000)
+    sizes, _, _ = drive([2 if c else 9 for c in coin], policy, urgent=True)
+    falls = sum(b < a for a, b in zip([4, *sizes], sizes, strict=False))
+    assert falls <= 300 / dwell + 1
+
+
+def test_b2_the_last_step_is_reachable():
+    policy = ScalingPolicy(max_replicas=64, cooldown=timedelta(0))
+    for partitions, stuck in ((64, 63), (24, 22)):
+        assert stabilize(partitions, stuck, START, ScalingHistory(), policy).replicas == partitions
+
+
+def test_b4_k8_one_jump_to_the_planned_size():
+    sizes, history, _ = drive([16, 16, 16], ScalingPolicy(), current=1)
+    assert sizes == [16, 16, 16]
+    assert len(history.changes) == 1
+
+
+def test_b5_no_scale_in_while_a_backlog_is_worked_off():
+    policy = ScalingPolicy(scale_down_dwell=2 * MINUTE)
+    sizes, _, answers = drive([2] * 10, policy, backlog_falls=True)
+    assert set(sizes) == {4}
+    assert "backlog" in answers[-1].reasons[0]
+    assert drive([2] * 10, policy)[0][-1] == 2
+
+
+def test_b6_k10_b9_the_rebalance_budget_ends_a_storm():
+    policy = ScalingPolicy(rescales_per_day=6, scale_down_dwell=MINUTE)
+    wishes = ([9] * 5 + [2] * 5) * 100
+    sizes, history, answers = drive(wishes, policy)
+    assert len(history.changes) <= 6
+    assert any("6 changes a day are used up" in r for a in answers for r in a.reasons)
+    assert sizes[-1] >= 9  # the fall waits, not the climb
+
+
+def test_b9_a_fall_goes_to_the_highest_wish_of_the_dwell():
+    policy = ScalingPolicy(scale_down_dwell=5 * MINUTE)
+    sizes, _, _ = drive([10, 3, 7, 3, 3, 3, 3, 3], policy, current=10)
+    assert sizes == [10, 10, 10, 10, 10, 10, 7, 7]
+
+
+def test_b7_rates_right_after_an_action_are_in_grace():
+    history = changed(ScalingHistory(), START, 2, 4)
+    assert in_grace(history, START + timedelta(seconds=59), MINUTE)
+    assert not in_grace(history, START + MINUTE, MINUTE)
+
+
+def test_b20_one_dwell_and_the_plan_shows_it():
+    policy = ScalingPolicy(scale_down_dwell=timedelta(seconds=30))
+    sizes, _, answers = drive([1] * 4, policy, current=2, every=timedelta(seconds=15))
+    assert sizes == [2, 2, 1, 1]  # N to 1 follows the same rule as any other fall
+    assert "30 s" in answers[0].reasons[0]
+
+
+def test_an_outage_of_the_planner_vouches_for_nothing():
+    policy = ScalingPolicy(scale_down_dwell=10 * MINUTE)
+    history = stabilize(2, 4, START, ScalingHistory(), policy).history
+    late = stabilize(2, 4, START + timedelta(hours=3), history, policy)
+    assert late.replicas == 4
+
+
+def test_a_clock_that_went_back_vouches_for_nothing():
+    policy = ScalingPolicy(scale_down_dwell=2 * MINUTE)
+    history = ScalingHistory()
+    for n in range(5):
+        history = stabilize(4, 4, START + n * MINUTE, history, policy).history
+    back = stabilize(2, 4, START - timedelta(hours=1), history, policy)
+    assert back.replicas == 4
+    assert len(back.history.wishes) == 1
+
+
+def test_limits_that_changed_are_kept_at_once():
+    low, high = ScalingPolicy(min_replicas=6), ScalingPolicy(max_replicas=3)
+    assert stabilize(2, 4, START, ScalingHistory(), low).replicas == 6
+    assert stabilize(9, 4, START, ScalingHistory(), high).replicas == 3
+    assert stabilize(9, 0, START, ScalingHistory(), low).replicas == 9
+
+
+def test_move_budget_counts_an_hour():
+    policy = ScalingPolicy(moves_per_hour=10)
+    history = moved(moved(ScalingHistory(), START, 6), START + 30 * MINUTE, 7)
+    assert moves_left(history, START + 59 * MINUTE, policy) == 0
+    assert moves_left(history, START + 60 * MINUTE, policy) == 3
+    assert moved(history, START + 95 * MINUTE, 0).moves == ()
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_history_survives_a_restart(wishes):
+    _, history, _ = drive(wishes, ScalingPolicy(scale_down_dwell=3 * MINUTE))
+    assert ScalingHistory.from_json(history.to_json()) == history
