@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,11 +14,14 @@ from balancer.errors import StaleLeader
 from balancer.plan import Bound, BoundKind, Move, PlannedStep, Proposal, ScalingPlan
 from balancer.plans.base import Decision, LeaderToken, PlanStore
 from balancer.plans.memory import MemoryPlanStore
+from balancer.plans.redis import RedisPlanStore
 from forecaster.topics import GroupId, TopicPartition
+from tests.peers import redis as peers
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 ORDERS = GroupId("orders")
 TTL = timedelta(seconds=30)
+_counter = itertools.count()
 
 
 class Peer:
@@ -26,16 +31,38 @@ class Peer:
         self.store, self.other, self.expire = store, other, expire
 
 
-@pytest.fixture(params=["memory"])
-def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
-    now = [NOW]
+KINDS = ["memory", "embedded", pytest.param("redis7", marks=pytest.mark.redis), "cluster"]
 
-    def expire() -> None:
-        now[0] += TTL
 
-    store = MemoryPlanStore(clock=lambda: now[0])
-    yield Peer(store, store, expire)
-    store.close()
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    with contextlib.ExitStack() as stack:
+        yield peers.started_once(stack, tmp_path_factory.mktemp)
+
+
+@pytest.fixture(params=KINDS)
+def peer(request: pytest.FixtureRequest, servers: Callable[[str], str]) -> Iterator[Peer]:
+    if request.param == "memory":
+        now = [NOW]
+
+        def pass_time() -> None:
+            now[0] += TTL
+
+        memory = MemoryPlanStore(clock=lambda: now[0])
+        yield Peer(memory, memory, pass_time)
+        return
+    url, name = servers(request.param), f"{request.node.name}-{next(_counter)}"
+    store, other = RedisPlanStore(url, name), RedisPlanStore(url, name)
+    clients = peers.clients_of(url)
+
+    def end_leases() -> None:  # what the server does when their time is over
+        for client in clients:
+            for key in client.scan_iter("hw:lease:*", count=1000):
+                client.delete(key)
+
+    yield Peer(store, other, end_leases)
+    for one in (store, other, *clients):
+        one.close()
 
 
 def plan(replicas: int = 3, group: GroupId = ORDERS) -> ScalingPlan:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from forecaster.errors import SampleRejected
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore, Tick
-from forecaster.stores.embedded import EmbeddedServer
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.stores.opening import open_store
 from forecaster.stores.retention import Retention
@@ -44,27 +43,13 @@ def clock() -> Clock:
     return Clock(T0 + timedelta(days=100))
 
 
-KINDS = ["memory", "embedded", "redis7", "cluster"]
+KINDS = ["memory", "embedded", pytest.param("redis7", marks=pytest.mark.redis), "cluster"]
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
-    """Start each real server once, when it is first asked for."""
-    urls: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-
-        def url_of(kind: str) -> str:
-            if kind not in urls:
-                folder = tmp_path_factory.mktemp(kind)
-                if kind == "embedded":
-                    urls[kind] = stack.enter_context(EmbeddedServer(folder)).url
-                elif kind == "redis7":
-                    urls[kind] = stack.enter_context(peers.running(peers.debian_redis(), folder)).url
-                else:
-                    urls[kind] = stack.enter_context(peers.cluster_of_three(folder))[0].url
-            return urls[kind]
-
-        yield url_of
+        yield peers.started_once(stack, tmp_path_factory.mktemp)
 
 
 @pytest.fixture(params=KINDS)

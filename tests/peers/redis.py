@@ -7,11 +7,12 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import redis
 
+from forecaster.stores.embedded import EmbeddedServer
 from forecaster.stores.embedded_process import find_binary, spawn_with_parent
 
 
@@ -136,6 +137,43 @@ def cluster_of_three(folder: Path) -> Iterator[list[Server]]:
     finally:
         for server in servers:
             server.stop()
+
+
+def started_once(stack: contextlib.ExitStack, new_folder: Callable[[str], Path]) -> Callable[[str], str]:
+    """Return a function that gives the URL of a kind of server, started when it is first asked for.
+
+    Kinds: ``embedded``, ``redis7`` (Debian's), ``cluster`` (of three).
+    """
+    urls: dict[str, str] = {}
+
+    def url_of(kind: str) -> str:
+        if kind not in urls:
+            folder = new_folder(kind)
+            match kind:
+                case "embedded":
+                    urls[kind] = stack.enter_context(EmbeddedServer(folder)).url
+                case "redis7":
+                    urls[kind] = stack.enter_context(running(debian_redis(), folder)).url
+                case "cluster":
+                    urls[kind] = stack.enter_context(cluster_of_three(folder))[0].url
+                case _:
+                    raise ValueError(f"no server of kind {kind}")
+        return urls[kind]
+
+    return url_of
+
+
+def clients_of(url: str) -> list[redis.Redis]:
+    """Return a client of every server behind a URL; the caller closes them."""
+    first = redis.Redis.from_url(url, protocol=2)
+    if not int(first.info("cluster").get("cluster_enabled", 0)):
+        return [first]
+    raw = first.execute_command("CLUSTER", "NODES")
+    nodes = (
+        raw if isinstance(raw, dict) else {line.split()[1].split("@")[0]: None for line in raw.decode().splitlines()}
+    )
+    first.close()
+    return [redis.Redis(port=int(place.rpartition(":")[2]), protocol=2) for place in nodes]
 
 
 def _is_whole(server: Server) -> bool:
