@@ -1,0 +1,185 @@
+"""What is wrong, and what to do about it: checks of everything that Headway leans on.
+
+Each check is independent: one that fails or hangs on a dead peer does not hide the others.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from forecaster.stores.base import SeriesStore
+from forecaster.topics import GroupId
+from headway.errors import one_line
+from headway.settings import KubernetesActuator, ProcessActuator, Settings, WebhookActuator
+
+CLOCK_TOLERANCE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding; ``remedy`` says what to do, and is empty where nothing needs doing."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+Probe = Callable[[], Iterator[Check]]
+
+
+def examine(settings: Settings, open_store: Callable[[], SeriesStore]) -> list[Check]:
+    """Run all checks.
+
+    Parameters
+    ----------
+    settings
+        What was configured.
+    open_store
+        Opens the configured store, and raises our own errors where it cannot.
+    """
+    probes: list[tuple[str, Probe]] = [
+        ("settings", lambda: _settings(settings)),
+        ("store", lambda: _store(settings, open_store)),
+        ("brokers", lambda: _brokers(settings)),
+        ("models", lambda: _models(settings)),
+        ("targets", lambda: _targets(settings)),
+        ("api", lambda: _api(settings)),
+    ]
+    found: list[Check] = []
+    for name, probe in probes:
+        try:
+            found += probe()
+        except Exception as error:
+            found.append(Check(name, False, one_line(error), "the message says what to change"))
+    return found
+
+
+def _settings(settings: Settings) -> Iterator[Check]:
+    groups = settings.named_groups
+    if settings.groups:
+        yield Check("settings", True, f"{len(groups)} groups, {len(settings.groups) - len(groups)} patterns")
+    else:
+        yield Check("settings", True, "no group is configured", "add [groups.<name>] to headway.toml, or headway init")
+    for name in groups:
+        capacity = settings.policy(name).capacity_per_member
+        if capacity is None:
+            yield Check(f"group {name}", True, "capacity_per_member is not given and will be learned from busy hours")
+
+
+def _store(settings: Settings, open_store: Callable[[], SeriesStore]) -> Iterator[Check]:
+    where = settings.store.url or f"embedded in {settings.state_folder / 'store'}"
+    started = time.perf_counter()
+    try:
+        store = open_store()
+    except Exception as error:
+        yield Check("store", False, one_line(error), "start the server, or correct store.url in headway.toml")
+        return
+    try:
+        health = store.health()
+        took = (time.perf_counter() - started) * 1000
+        yield Check("store", True, f"{where}: {health.kind} {health.version}, layout {health.layout}, {took:.0f} ms")
+        for warning in health.warnings:
+            yield Check("store", False, warning, "change the server's settings as said, then run doctor again")
+        now = getattr(store, "now", None)
+        if callable(now):
+            yield _clock(now())
+    finally:
+        store.close()
+
+
+def _clock(there: datetime) -> Check:
+    skew = (datetime.now(UTC) - there).total_seconds()
+    if abs(skew) <= CLOCK_TOLERANCE_S:
+        return Check("clock", True, f"agrees with the store's within {abs(skew):.1f} s")
+    return Check("clock", False, f"{skew:+.1f} s against the store's", "let NTP set the clocks of both machines")
+
+
+def _brokers(settings: Settings) -> Iterator[Check]:
+    servers = settings.kafka.bootstrap_servers
+    if not servers:
+        yield Check("brokers", True, "none configured: arrivals come from files or by push")
+        return
+    reached = []
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=3):
+                reached.append(server.strip())
+        except (OSError, ValueError) as error:
+            remedy = "start the broker, or correct kafka.bootstrap_servers (host:port, comma-separated)"
+            yield Check("brokers", False, f"{server.strip()}: {error}", remedy)
+    if reached:
+        yield Check("brokers", True, f"{', '.join(reached)} accept connections")
+
+
+def _models(settings: Settings) -> Iterator[Check]:
+    folder = settings.model_folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        trial = folder / f".doctor-{os.getpid()}"
+        trial.write_text("")
+        trial.unlink()
+    except OSError as error:
+        yield Check("models", False, f"{folder}: {error.strerror}", "make the folder writable, or set models.path")
+        return
+    from forecaster.errors import ArtefactRefused
+    from headway.wiring import open_registry
+
+    registry, refused, good = open_registry(settings), 0, 0
+    for stream in registry.streams():
+        version = registry.current(stream)
+        if version is None:
+            continue
+        try:
+            registry.load(stream, version)
+            good += 1
+        except ArtefactRefused as error:
+            refused += 1
+            yield Check("models", False, str(error), f"headway train --topic {stream.topic} makes a new one")
+    if not refused:
+        yield Check("models", True, f"{folder} is writable and holds {good} current models")
+
+
+def _targets(settings: Settings) -> Iterator[Check]:
+    for name in settings.named_groups:
+        own = settings.group(name)
+        actuator = own.actuator if own is not None else None
+        if isinstance(actuator, ProcessActuator):
+            program = actuator.command[0]
+            found = any(os.access(Path(d) / program, os.X_OK) for d in os.get_exec_path()) or os.access(program, os.X_OK)
+            remedy = "" if found else "install it, or name it with its path"
+            yield Check(f"target of {name}", found, f"{program} {'is' if found else 'is not'} executable", remedy)
+        elif isinstance(actuator, KubernetesActuator | WebhookActuator):
+            yield _reachable(settings, name)
+        elif settings.mode(name) == "act":
+            remedy = f"give groups.{name}.actuator, or mode = \"recommend\""
+            yield Check(f"target of {name}", actuator is not None and actuator.kind != "none", "acts on nothing", remedy)
+
+
+def _reachable(settings: Settings, name: str) -> Check:
+    from headway.wiring import open_actuator
+
+    try:
+        actuator = open_actuator(settings, name)
+        try:
+            current = actuator.current(GroupId(name))
+        finally:
+            actuator.close()
+    except Exception as error:
+        return Check(f"target of {name}", False, one_line(error), "the message says which permission or name is wrong")
+    return Check(f"target of {name}", True, f"is set to {current if current is not None else 'an unknown number'}")
+
+
+def _api(settings: Settings) -> Iterator[Check]:
+    from headway.api.server import tokens
+
+    read, write = tokens(settings)
+    guarded = "with tokens" if read and write else "without tokens, loopback only"
+    yield Check("api", True, f"{settings.api.host}:{settings.api.port} {guarded}")
