@@ -6,12 +6,12 @@ Each check is independent: one that fails or hangs on a dead peer does not hide 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from forecaster.stores.base import SeriesStore
 from forecaster.topics import GroupId
@@ -153,14 +153,18 @@ def _targets(settings: Settings) -> Iterator[Check]:
         actuator = own.actuator if own is not None else None
         if isinstance(actuator, ProcessActuator):
             program = actuator.command[0]
-            found = any(os.access(Path(d) / program, os.X_OK) for d in os.get_exec_path()) or os.access(program, os.X_OK)
+            found = any(os.access(Path(d) / program, os.X_OK) for d in os.get_exec_path()) or os.access(
+                program, os.X_OK
+            )
             remedy = "" if found else "install it, or name it with its path"
             yield Check(f"target of {name}", found, f"{program} {'is' if found else 'is not'} executable", remedy)
         elif isinstance(actuator, KubernetesActuator | WebhookActuator):
             yield _reachable(settings, name)
         elif settings.mode(name) == "act":
-            remedy = f"give groups.{name}.actuator, or mode = \"recommend\""
-            yield Check(f"target of {name}", actuator is not None and actuator.kind != "none", "acts on nothing", remedy)
+            remedy = f'give groups.{name}.actuator, or mode = "recommend"'
+            yield Check(
+                f"target of {name}", actuator is not None and actuator.kind != "none", "acts on nothing", remedy
+            )
 
 
 def _reachable(settings: Settings, name: str) -> Check:
@@ -168,6 +172,8 @@ def _reachable(settings: Settings, name: str) -> Check:
 
     try:
         actuator = open_actuator(settings, name)
+        if actuator is None:
+            return Check(f"target of {name}", True, "nothing is acted on")
         try:
             current = actuator.current(GroupId(name))
         finally:

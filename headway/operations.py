@@ -11,15 +11,31 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from balancer.errors import PolicyRefused
 from balancer.plans.base import PlanStore
+from balancer.prescaling import Rule, is_over, rule_from_json, rule_to_json
 from forecaster.topics import GroupId
 from headway.audit import Audit
 from headway.errors import HeadwayError, NotReady
-from headway.prescale import Prescale, parse_prescale
 from headway.settings import Mode
 from headway.wire import instant, parse_instant
 
 ALL = "*"
+APPROVAL_HOLDS = timedelta(hours=1)
+MAX_WINDOWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Prescale:
+    """A pre-scaling rule with its name tag and the group that it is for (``"*"``: every group)."""
+
+    id: str
+    group: str
+    rule: Rule
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the body that makes this again."""
+        return {"id": self.id, "group": self.group, **rule_to_json(self.rule)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +106,37 @@ class Operations:
         self._audit.write(now, by, "approve", group, {"version": latest[0], "replicas": replicas})
         return latest[0]
 
-    def approved(self, group: str, replicas: int) -> bool:
-        """Tell whether somebody approved setting the group to ``replicas``."""
+    def approved(self, group: str, replicas: int, now: datetime) -> bool:
+        """Tell whether somebody approved setting the group to ``replicas`` within the last hour."""
         kept = self._plans.setting(group, "approval")
-        return kept is not None and kept.get("replicas") == replicas
+        if kept is None or kept.get("replicas") != replicas:
+            return False
+        return now - parse_instant(kept["at"]) <= APPROVAL_HOLDS
 
     def prescales(self) -> list[Prescale]:
         """Return all windows and events."""
         kept: Mapping[str, Any] = self._plans.setting(ALL, "prescale") or {}
-        return [parse_prescale(body, str(body["id"])) for body in kept.get("windows", [])]
+        return [Prescale(str(w["id"]), str(w["group"]), rule_from_json(w)) for w in kept.get("windows", [])]
+
+    def rules(self, group: str) -> tuple[Rule, ...]:
+        """Return the rules of one group, those for all groups included."""
+        return tuple(w.rule for w in self.prescales() if w.group in (ALL, group))
 
     def add_prescale(self, body: Mapping[str, Any], by: str, now: datetime) -> Prescale:
-        """Add a window or an event.
+        """Add a window or an event; those that are over for good are dropped on the way.
 
         Raises
         ------
-        SettingsRefused
+        PolicyRefused
             If it cannot be meant.
         """
-        window = parse_prescale({k: v for k, v in body.items() if k != "id"}, uuid.uuid4().hex[:12])
-        present = self.prescales()
-        if len(present) >= 1000:
-            raise HeadwayError("there are 1000 pre-scaling windows already; remove old ones first")
+        group = body.get("group", ALL)
+        if not isinstance(group, str) or not group:
+            raise PolicyRefused(f"group={group!r} must be a name, or * for all groups")
+        window = Prescale(uuid.uuid4().hex[:12], group, rule_from_json(body))
+        present = [w for w in self.prescales() if not is_over(w.rule, now)]
+        if len(present) >= MAX_WINDOWS:
+            raise HeadwayError(f"there are {MAX_WINDOWS} pre-scaling windows already; remove old ones first")
         self._keep([*present, window])
         self._audit.write(now, by, "prescale add", window.group, window.to_document())
         return window

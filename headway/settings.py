@@ -90,7 +90,7 @@ class StoreSettings(Section):
     password: SecretStr | None = None
     password_file: Path | None = None
     layout: Literal["auto", "rows", "timeseries"] = "auto"
-    retention: Duration = timedelta(days=400)
+    retention: Duration = timedelta(days=63)
     """How long per-step series are kept."""
 
 
@@ -198,6 +198,8 @@ class KubernetesActuator(Section):
 
     kind: Literal["kubernetes"]
     resource: str = "deployments"
+    api: str = "apps/v1"
+    """``group/version`` of the resource."""
     namespace: str = "default"
     name: str
 
@@ -370,6 +372,17 @@ class Settings(Section):
         own = self.groups[key]
         merged = {**_given(self.defaults), **_given(own)}
         return GroupSettings.model_construct(**{**dict.fromkeys(GroupDefaults.model_fields), "topics": (), **merged})
+
+    def nearest(self, name: str) -> list[str]:
+        """Return configured groups whose names look like ``name``."""
+        return difflib.get_close_matches(name, self.named_groups, n=3, cutoff=0.3)
+
+    def against_acting(self, name: str) -> tuple[str, ...]:
+        """Return what the settings themselves say against mode ``act``; empty when nothing does."""
+        own = self.group(name)
+        if own is None or own.actuator is None or own.actuator.kind == "none":
+            return (f"groups.{name}.actuator is missing: there is nothing to act on",)
+        return ()
 
     def policy(self, name: str) -> ScalingPolicy:
         """Return a group's policy.

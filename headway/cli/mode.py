@@ -1,0 +1,45 @@
+"""headway mode: what Headway may do with a group."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headway.cli.options import Actor, Config
+from headway.cli.output import Json, emit_json, emit_table
+
+EXAMPLE = "headway mode --group orders shadow"
+
+
+def command(
+    group: Annotated[str, typer.Option(help="The group.")],
+    mode: Annotated[str | None, typer.Argument(help="off, recommend, shadow or act; shown when left out.")] = None,
+    config: Config = None,
+    by: Actor = "terminal",
+    json: Json = False,
+) -> None:
+    """Show or set a group's mode: off, recommend, shadow or act.
+
+    It is kept in the store, holds over the settings file, and every instance sees it with its next tick.
+    """
+    from headway.errors import HeadwayError, UnknownGroup
+    from headway.settings import Mode, load
+    from headway.wiring import open_operations, utc_now
+
+    settings = load(config)
+    if settings.group(group) is None:
+        raise UnknownGroup(group, settings.nearest(group))
+    if mode is not None and mode not in list(Mode):
+        raise typer.BadParameter(f"{mode!r} is no mode; there are {', '.join(Mode)}")
+    with open_operations(settings) as operations:
+        if mode is not None:
+            against = settings.against_acting(group) if mode == Mode.ACT else ()
+            if against:
+                raise HeadwayError(f"group {group} may not act yet: {'; '.join(against)}")
+            operations.set_mode(group, Mode(mode), by, utc_now())
+        state = str(operations.mode(group, settings.mode(group)))
+    if json:
+        emit_json({"group": group, "state": state})
+    else:
+        emit_table(["group", "mode"], [[group, state]])

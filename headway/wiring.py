@@ -1,0 +1,165 @@
+"""The one composition root: settings in, everything that runs out. Nothing else chooses an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from balancer.actuators.base import Actuator
+from balancer.plans.base import PlanStore
+from forecaster.methods.base import Method
+from forecaster.registry import ModelRegistry
+from forecaster.serving import ForecastService
+from forecaster.stores.base import SeriesStore
+from forecaster.topics import GroupId
+from headway.application import Application
+from headway.audit import Audit
+from headway.board import Board
+from headway.errors import HeadwayError
+from headway.metrics import Metrics
+from headway.operations import Operations
+from headway.settings import (
+    KedaActuator,
+    KubernetesActuator,
+    ProcessActuator,
+    Settings,
+    WebhookActuator,
+    secret,
+)
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """Return the wall clock's instant."""
+    return datetime.now(UTC)
+
+
+@contextmanager
+def store_url(settings: Settings) -> Iterator[str]:
+    """Provide the store's URL: the configured one, or that of the embedded server for as long as the block lasts."""
+    url = settings.store_url()
+    if url is not None:
+        yield url
+        return
+    from forecaster.stores.embedded import EmbeddedServer
+
+    with EmbeddedServer(settings.state_folder / "store") as server:
+        yield server.url
+
+
+def open_series(settings: Settings, url: str, clock: Clock | None = None) -> SeriesStore:
+    """Open the series store at a URL."""
+    from forecaster.stores.opening import open_store
+    from forecaster.stores.retention import Retention
+
+    retention = Retention(steps=settings.store.retention)
+    return open_store(url, settings.cluster, layout=settings.store.layout, retention=retention, clock=clock)
+
+
+def open_plans(settings: Settings, url: str) -> PlanStore:
+    """Open the plan store at a URL."""
+    from balancer.plans.redis import RedisPlanStore
+
+    return RedisPlanStore(url, settings.cluster)
+
+
+def open_registry(settings: Settings) -> ModelRegistry:
+    """Open the folder of artefacts, with the key that signs them if there is one."""
+    key = secret(settings.models.hmac_key, settings.models.hmac_key_file)
+    return ModelRegistry(settings.model_folder, key=None if key is None else key.encode())
+
+
+def open_forecasts(
+    settings: Settings, store: SeriesStore, registry: ModelRegistry | None = None, zero_shot: Method | None = None
+) -> ForecastService:
+    """Make the service that forecasts recorded topics; a topic's zone is that of the first group that reads it."""
+    zones: dict[str, str] = {}
+    for name in settings.named_groups:
+        own = settings.group(name)
+        for topic in own.topics if own is not None else ():
+            zones.setdefault(topic, settings.grid(name).timezone)
+    return ForecastService(
+        store,
+        registry or open_registry(settings),
+        cluster=settings.cluster,
+        timezone_of=lambda topic: zones.get(topic, "UTC"),
+        zero_shot=zero_shot,
+    )
+
+
+def open_actuator(settings: Settings, group: str) -> Actuator | None:
+    """Open what carries out a group's plans; None where nothing does (``none``, and ``keda``, which asks by itself)."""
+    own = settings.group(group)
+    kind = own.actuator if own is not None else None
+    name = GroupId(group)
+    if isinstance(kind, ProcessActuator):
+        from balancer.actuators.process import ProcessActuator as Processes
+        from balancer.actuators.process import WorkerCommand
+
+        logs = kind.log_dir or settings.state_folder / "workers"
+        return Processes({name: WorkerCommand(tuple(kind.command))}, logs)
+    if isinstance(kind, KubernetesActuator):
+        from balancer.actuators.kubernetes.actuator import KubernetesActuator as Scales
+        from balancer.actuators.kubernetes.actuator import Target
+        from balancer.actuators.kubernetes.connection import connect
+        from balancer.actuators.kubernetes.requests import ApiServer
+
+        target = Target(kind.name, kind.namespace, kind.resource, kind.api)
+        return Scales(ApiServer(connect()), {name: target})
+    if isinstance(kind, WebhookActuator):
+        from balancer.actuators.webhook import Hook
+        from balancer.actuators.webhook import WebhookActuator as Posts
+
+        key = secret(None, kind.secret_file)
+        if key is None:
+            raise HeadwayError(f"groups.{group}.actuator.secret_file is missing: webhook calls are always signed")
+        letters = settings.state_folder / "dead-letters" / f"{group}.jsonl"
+        return Posts({name: Hook(kind.url, key.encode(), letters)})
+    assert kind is None or isinstance(kind, KedaActuator) or kind.kind == "none"
+    return None
+
+
+@contextmanager
+def open_operations(settings: Settings) -> Iterator[Operations]:
+    """Provide what operators' commands need: the plan store and the audit log, nothing else."""
+    with store_url(settings) as url:
+        plans = open_plans(settings, url)
+        try:
+            yield Operations(plans, Audit(audit_file(settings)))
+        finally:
+            plans.close()
+
+
+def audit_file(settings: Settings) -> Path:
+    """Return where operators' actions are written down."""
+    return settings.state_folder / "audit.jsonl"
+
+
+@contextmanager
+def open_application(settings: Settings, clock: Clock = utc_now) -> Iterator[Application]:
+    """Provide a running application's parts: stores, board, operations and metrics; jobs are added by who runs them.
+
+    Raises
+    ------
+    ForecasterError, BalancerError
+        If the store does not answer or refuses.
+    """
+    with ExitStack() as stack:
+        url = stack.enter_context(store_url(settings))
+        store = open_series(settings, url, None if clock is utc_now else clock)
+        stack.callback(store.close)
+        plans = open_plans(settings, url)
+        stack.callback(plans.close)
+        audit, board = Audit(audit_file(settings)), Board()
+        operations = Operations(plans, audit)
+        for name in settings.named_groups:
+            own = settings.group(name)
+            view = board.add(name, own.topics if own is not None else (), settings.mode(name))
+            view.mode = str(operations.mode(name, settings.mode(name)))
+            view.capacity_per_member = settings.policy(name).capacity_per_member
+        yield Application(
+            settings, store, plans, board, operations, Metrics(), clock=clock, audit_entries=audit.entries
+        )
