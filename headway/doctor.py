@@ -153,9 +153,7 @@ def _targets(settings: Settings) -> Iterator[Check]:
         actuator = own.actuator if own is not None else None
         if isinstance(actuator, ProcessActuator):
             program = actuator.command[0]
-            found = any(os.access(Path(d) / program, os.X_OK) for d in os.get_exec_path()) or os.access(
-                program, os.X_OK
-            )
+            found = shutil.which(program) is not None
             remedy = "" if found else "install it, or name it with its path"
             yield Check(f"target of {name}", found, f"{program} {'is' if found else 'is not'} executable", remedy)
         elif isinstance(actuator, KubernetesActuator | WebhookActuator):

@@ -15,9 +15,7 @@ EXAMPLE = "headway pause --all --for 2h"
 def command(
     group: Annotated[str | None, typer.Option(help="One group.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every group.")] = False,
-    duration: Annotated[
-        str | None, typer.Option("--for", help="How long; until --resume if absent.")
-    ] = None,
+    duration: Annotated[str | None, typer.Option("--for", help="How long; until --resume if absent.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Lift the pause.")] = False,
     config: Config = None,
     by: Actor = "terminal",
