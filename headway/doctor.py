@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from forecaster.stores.base import SeriesStore
 from forecaster.topics import GroupId
 from headway.errors import one_line
 from headway.settings import KubernetesActuator, ProcessActuator, Settings, WebhookActuator
+
+if TYPE_CHECKING:
+    from forecaster.stores.base import SeriesStore
 
 CLOCK_TOLERANCE_S = 2.0
 

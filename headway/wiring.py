@@ -6,19 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from balancer.actuators.base import Actuator
 from balancer.plans.base import PlanStore
-from forecaster.methods.base import Method
-from forecaster.registry import ModelRegistry
-from forecaster.serving import ForecastService
-from forecaster.stores.base import SeriesStore
 from forecaster.topics import GroupId
-from headway.application import Application
 from headway.audit import Audit
-from headway.board import Board
 from headway.errors import HeadwayError
-from headway.metrics import Metrics
 from headway.operations import Operations
 from headway.settings import (
     KedaActuator,
@@ -28,6 +21,14 @@ from headway.settings import (
     WebhookActuator,
     secret,
 )
+
+if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecaster's libraries
+    from balancer.actuators.base import Actuator
+    from forecaster.methods.base import Method
+    from forecaster.registry import ModelRegistry
+    from forecaster.serving import ForecastService
+    from forecaster.stores.base import SeriesStore
+    from headway.application import Application
 
 Clock = Callable[[], datetime]
 
@@ -68,6 +69,8 @@ def open_plans(settings: Settings, url: str) -> PlanStore:
 
 def open_registry(settings: Settings) -> ModelRegistry:
     """Open the folder of artefacts, with the key that signs them if there is one."""
+    from forecaster.registry import ModelRegistry
+
     key = secret(settings.models.hmac_key, settings.models.hmac_key_file)
     return ModelRegistry(settings.model_folder, key=None if key is None else key.encode())
 
@@ -76,6 +79,8 @@ def open_forecasts(
     settings: Settings, store: SeriesStore, registry: ModelRegistry | None = None, zero_shot: Method | None = None
 ) -> ForecastService:
     """Make the service that forecasts recorded topics; a topic's zone is that of the first group that reads it."""
+    from forecaster.serving import ForecastService
+
     zones: dict[str, str] = {}
     for name in settings.named_groups:
         own = settings.group(name)
@@ -147,6 +152,10 @@ def open_application(settings: Settings, clock: Clock = utc_now) -> Iterator[App
     ForecasterError, BalancerError
         If the store does not answer or refuses.
     """
+    from headway.application import Application
+    from headway.board import Board
+    from headway.metrics import Metrics
+
     with ExitStack() as stack:
         url = stack.enter_context(store_url(settings))
         store = open_series(settings, url, None if clock is utc_now else clock)
