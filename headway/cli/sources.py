@@ -1,0 +1,88 @@
+"""Where a command's arrivals come from: a trace file, or a recorded topic."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from forecaster.series import ArrivalSeries
+
+InputFile = Annotated[Path | None, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")]
+Topic = Annotated[str | None, typer.Option(help="A recorded topic instead of a file.")]
+SeriesName = Annotated[str | None, typer.Option("--series", help="Take this series of the file only.")]
+Partitions = Annotated[int | None, typer.Option(help="Spread one series over so many partitions.")]
+Skew = Annotated[str, typer.Option(help="How unevenly: zipf:S or even.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Timezone = Annotated[str, typer.Option(help="Zone whose wall clock the seasons follow, such as Europe/Berlin.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings file; headway.toml by default.")]
+
+
+def duration(text: str, option: str) -> timedelta:
+    """Read a duration option; a wrong one is wrong usage.
+
+    Examples
+    --------
+    >>> duration("90m", "--horizon")
+    datetime.timedelta(seconds=5400)
+    """
+    from headway.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc), param_hint=option) from exc
+
+
+def levels(text: str) -> tuple[float, ...]:
+    """Read quantile levels, such as ``.5,.9,.95``; sorted.
+
+    Examples
+    --------
+    >>> levels(".9,.5")
+    (0.5, 0.9)
+    """
+    try:
+        values = tuple(sorted({float(part) for part in text.split(",") if part.strip()}))
+    except ValueError as exc:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers such as .5,.9,.95", param_hint="--levels") from exc
+    if not values or not all(0 < q < 1 for q in values):
+        raise typer.BadParameter(f"{text!r}: levels lie between 0 and 1, such as .5,.9,.95", param_hint="--levels")
+    return values
+
+
+def instant(text: str, option: str) -> datetime:
+    """Read an instant with its zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise typer.BadParameter(f"{text!r} is not ISO 8601, such as 2026-01-05T09:00:00Z", param_hint=option) from exc
+    if at.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no time zone; add Z or an offset", param_hint=option)
+    return at
+
+
+def arrivals_of_file(
+    file: Path, series: str | None, partitions: int | None, skew: str, seed: int, timezone: str
+) -> ArrivalSeries:
+    """Read a trace as a command's options say, and tell the user what it holds."""
+    from forecaster.ingest.trace import read_trace, spread
+    from headway.cli.output import say
+
+    found = read_trace(file, series, timezone=timezone)
+    if partitions is not None:
+        found = spread(found, partitions, skew, seed)
+    say(
+        f"{file}: {len(found.partitions)} series, step {found.grid.step_s} s, "
+        f"{found.start:%Y-%m-%dT%H:%MZ} to {found.end:%Y-%m-%dT%H:%MZ}, {1 - found.coverage:.2%} missing"
+    )
+    return found
+
+
+def one_of(file: Path | None, topic: str | None) -> None:
+    """Insist on exactly one source."""
+    if (file is None) == (topic is None):
+        raise typer.BadParameter("say either --input FILE or --topic TOPIC", param_hint="--input")
