@@ -8,11 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from forecaster.backtest import Mapper
-from forecaster.errors import ArtefactRefused
+from forecaster.errors import ArtefactRefused, InputRefused
 from forecaster.registry import Artefact, Card, ModelRegistry
 from forecaster.series import ArrivalSeries
 from forecaster.topics import StreamId
 from forecaster.training import Champion, Training, TrainingPolicy, data_digest, score_document, train
+
+KEEP = 5
+"""Artefacts kept per stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class RetrainPolicy:
     rest: timedelta = timedelta(days=1)
     """At the earliest this long after it, drift or not: a day of new data is the least that can show a difference."""
 
-    keep: int = 5
+    keep: int = KEEP
     """Artefacts kept per stream, at least 2, so that there is always one to go back to."""
 
     def __post_init__(self) -> None:
@@ -69,6 +72,17 @@ class RetrainPolicy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """One stream to be trained: all that a worker needs, wherever it runs."""
+
+    series: ArrivalSeries
+    stream: StreamId
+    policy: TrainingPolicy
+    champion: Champion | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Retrained:
     """What a round gave: the card of the new artefact, and whether it serves now."""
 
@@ -78,6 +92,39 @@ class Retrained:
     training: Training
 
 
+def prepare(
+    series: ArrivalSeries, stream: StreamId, registry: ModelRegistry, policy: TrainingPolicy | None = None
+) -> Round:
+    """Return a round against what serves now."""
+    champion, note = _champion(registry, stream, series)
+    return Round(series, stream, policy or TrainingPolicy(), champion, note)
+
+
+def run_round(round_: Round) -> Training | InputRefused:
+    """Train one stream; a refusal is a result, so that it does not end the rounds of others."""
+    try:
+        return train(round_.series, round_.policy, round_.champion)
+    except InputRefused as refused:
+        return refused
+
+
+def settle(round_: Round, training: Training, registry: ModelRegistry, now: datetime, keep: int = KEEP) -> Retrained:
+    """Keep the artefact with its card, and promote it if it is better.
+
+    Raises
+    ------
+    ArtefactRefused
+        If the registry's folder cannot be written; what serves goes on serving.
+    """
+    stream = round_.stream
+    card = registry.save(stream, training.method, _card(round_, training, now))
+    if training.promote:
+        registry.promote(stream, card.version, now)
+    registry.prune(stream, keep)
+    reason = training.reason if round_.note is None else f"{training.reason}; {round_.note}"
+    return Retrained(card, training.promote, reason, training)
+
+
 def retrain(
     series: ArrivalSeries,
     stream: StreamId,
@@ -85,12 +132,12 @@ def retrain(
     now: datetime,
     policy: TrainingPolicy | None = None,
     *,
-    keep: int = RetrainPolicy.keep,
+    keep: int = KEEP,
     map: Mapper = map,
     clock: Callable[[], float] = float,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Retrained:
-    """Train a stream, keep the artefact with its card, and promote it if it is better.
+    """Run a whole round for one stream; its origins may run in parallel.
 
     Raises
     ------
@@ -99,15 +146,21 @@ def retrain(
     ArtefactRefused
         If the registry's folder cannot be written; what serves goes on serving.
     """
-    policy = policy or TrainingPolicy()
-    champion, note = _champion(registry, stream, series)
-    training = train(series, policy, champion, map=map, clock=clock, on_progress=on_progress)
-    card = registry.save(stream, training.method, _card(series, stream, training, policy, now))
-    reason = training.reason if note is None else f"{training.reason}; {note}"
-    if training.promote:
-        registry.promote(stream, card.version, now)
-    registry.prune(stream, keep)
-    return Retrained(card, training.promote, reason, training)
+    round_ = prepare(series, stream, registry, policy)
+    training = train(series, round_.policy, round_.champion, map=map, clock=clock, on_progress=on_progress)
+    return settle(round_, training, registry, now, keep)
+
+
+def already_trained(series: ArrivalSeries, stream: StreamId, registry: ModelRegistry) -> Card | None:
+    """Return the card of the newest artefact if it was trained on these very data, so that a run may be resumed."""
+    versions = registry.versions(stream)
+    if not versions:
+        return None
+    try:
+        card = registry.read_card(registry.folder(stream) / versions[-1])
+    except ArtefactRefused:
+        return None
+    return card if card.data_sha256 == data_digest(series) else None
 
 
 def _champion(registry: ModelRegistry, stream: StreamId, series: ArrivalSeries) -> tuple[Champion | None, str | None]:
@@ -123,10 +176,8 @@ def _champion(registry: ModelRegistry, stream: StreamId, series: ArrivalSeries) 
     return Champion(current.method, datetime.fromisoformat(current.card.data_end)), None
 
 
-def _card(
-    series: ArrivalSeries, stream: StreamId, training: Training, policy: TrainingPolicy, now: datetime
-) -> Card:
-    plan = training.report.plan
+def _card(round_: Round, training: Training, now: datetime) -> Card:
+    series, stream, plan = round_.series, round_.stream, training.report.plan
     parameters: dict[str, Any] = getattr(training.method, "get_params", dict)()
     return Card(
         topic=stream.topic,
@@ -141,7 +192,7 @@ def _card(
         partitions=len(series.partitions),
         known_share=round(series.coverage, 6),
         data_sha256=data_digest(series),
-        seed=policy.seed,
+        seed=round_.policy.seed,
         created_at=now.isoformat(),
         scores={
             "origins": len(training.report.origins),

@@ -6,8 +6,10 @@ results in order, so that memory stays bounded by the tasks under way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Literal, TypeVar
 
 from forecaster.backtest import Mapper
@@ -82,15 +84,17 @@ def _dask(jobs: int, address: str | None) -> Iterator[None]:
     import joblib
 
     try:
-        from distributed import Client, LocalCluster
+        distributed: Any = import_module("distributed")
     except ModuleNotFoundError as exc:
         raise BackendRefused("dask is not installed; pip install 'headway[dask]' brings it") from exc
     cluster: Any = None
     if address is None:
-        cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
+        cluster = distributed.LocalCluster(
+            n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        )
     try:
         try:
-            client = Client(cluster or address, timeout=15)
+            client = distributed.Client(cluster or address, timeout=15)
         except (OSError, ValueError) as exc:
             raise BackendRefused(f"no Dask scheduler answers at {address}: {exc}") from exc
         with client, joblib.parallel_config("dask", n_jobs=jobs):
@@ -105,17 +109,16 @@ def _ray(jobs: int, address: str | None) -> Iterator[None]:
     import joblib
 
     try:
-        import ray
-        from ray.util.joblib import register_ray
+        ray: Any = import_module("ray")
+        import_module("ray.util.joblib").register_ray()
     except ModuleNotFoundError as exc:
         raise BackendRefused("ray is not installed; pip install 'headway[ray]' brings it") from exc
     options: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}
     try:
-        ray.init(log_to_driver=False, logging_level="error", **options)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, ValueError) as exc:
         raise BackendRefused(f"no Ray cluster answers at {address}: {exc}") from exc
     try:
-        register_ray()
         with joblib.parallel_config("ray", n_jobs=jobs):
             yield
     finally:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from forecaster.registry import ModelRegistry
     from forecaster.series import ArrivalSeries
+    from headway.settings import Settings
 
-InputFile = Annotated[Path | None, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")]
+InputFile = Annotated[Path, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")]
 Topic = Annotated[str | None, typer.Option(help="A recorded topic instead of a file.")]
 SeriesName = Annotated[str | None, typer.Option("--series", help="Take this series of the file only.")]
 Partitions = Annotated[int | None, typer.Option(help="Spread one series over so many partitions.")]
 Skew = Annotated[str, typer.Option(help="How unevenly: zipf:S or even.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Timezone = Annotated[str, typer.Option(help="Zone whose wall clock the seasons follow, such as Europe/Berlin.")]
+BackendName = Annotated[Literal["loky", "dask", "ray"], typer.Option(help="Where the work runs.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Tasks at once.")]
+Address = Annotated[str | None, typer.Option(help="Of a Dask or Ray cluster; a local one is started without it.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings file; headway.toml by default.")]
 
 
@@ -86,3 +91,24 @@ def one_of(file: Path | None, topic: str | None) -> None:
     """Insist on exactly one source."""
     if (file is None) == (topic is None):
         raise typer.BadParameter("say either --input FILE or --topic TOPIC", param_hint="--input")
+
+
+def in_steps(history: ArrivalSeries, text: str | None) -> ArrivalSeries:
+    """Return a history in the steps that ``--step`` asks for."""
+    from forecaster.errors import InputRefused
+
+    if text is None:
+        return history
+    try:
+        return history.at_step(int(duration(text, "--step").total_seconds()))
+    except ValueError as exc:
+        raise InputRefused(f"--step {text}: {exc}") from exc
+
+
+def registry(settings: Settings, folder: Path | None = None) -> ModelRegistry:
+    """Open the models folder that the settings name, or another, with the settings' key."""
+    from forecaster.registry import ModelRegistry
+    from headway.settings import secret
+
+    key = secret(settings.models.hmac_key, settings.models.hmac_key_file)
+    return ModelRegistry(folder or settings.model_folder, key=None if key is None else key.encode())

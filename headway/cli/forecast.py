@@ -1,0 +1,101 @@
+"""headway forecast: one forecast of a trace or a recorded topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.cli import sources
+from headway.cli.output import Json, emit_json, emit_table, instant, say
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from forecaster.forecast import ForecastResult
+    from forecaster.methods.base import Method
+    from forecaster.series import ArrivalSeries
+
+EXAMPLE = "headway forecast --input data/dc_bikeshare_1h.csv.gz --horizon 24h --timezone America/New_York"
+
+MAX_STEPS = 100_000
+
+
+def command(
+    horizon: Annotated[str, typer.Option(help="How far ahead, with a unit.")],
+    input: sources.InputFile,
+    step: Annotated[str | None, typer.Option(help="Longer steps than the recorded ones, such as 15m.")] = None,
+    origin: Annotated[str | None, typer.Option(help="Forecast from this instant; nothing later is looked at.")] = None,
+    levels: Annotated[str, typer.Option(help="Quantile levels.")] = ".5,.9,.95,.99",
+    method: Annotated[str, typer.Option(help="A method's name, or auto: the best rung that can answer.")] = "auto",
+    series: sources.SeriesName = None,
+    partitions: sources.Partitions = None,
+    skew: sources.Skew = "zipf:1.0",
+    seed: sources.Seed = 0,
+    timezone: sources.Timezone = "UTC",
+    json: Json = False,
+) -> None:
+    """Forecast the arrivals of a trace or a recorded topic.
+
+    From a file, auto trains on what lies before the origin, and steps down the ladder where it must. The rung and the
+    reasons are part of the answer.
+    """
+    asked, ahead = sources.levels(levels), sources.duration(horizon, "--horizon")
+    at = None if origin is None else sources.instant(origin, "--origin")
+    history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
+    history = sources.in_steps(_until(history, at), step)
+    steps = -(-ahead // history.grid.step)
+    if not 0 < steps <= MAX_STEPS:
+        raise typer.BadParameter(
+            f"{horizon} is {steps} steps of {history.grid.step_s} s; between 1 and {MAX_STEPS} can be forecast",
+            param_hint="--horizon",
+        )
+    result = _method(method, seed).fit([history]).predict(history, steps, asked)
+    if json:
+        from headway.wire import forecast_document
+
+        emit_json(forecast_document(result))
+    else:
+        _print(result)
+
+
+def _method(name: str, seed: int) -> Method:
+    from forecaster.ladder import Ladder
+    from forecaster.methods.catalogue import make_method
+    from forecaster.training import trainable
+
+    return Ladder(trainable("auto", seed)) if name == "auto" else make_method(name)
+
+
+def _until(history: ArrivalSeries, at: datetime | None) -> ArrivalSeries:
+    """Let the history end at the origin."""
+    from forecaster.errors import InputRefused
+
+    if at is None:
+        return history
+    if not history.start < at <= history.end:
+        raise InputRefused(
+            f"--origin {instant(at)} lies outside what is recorded, {instant(history.start)} to "
+            f"{instant(history.end)}; choose an instant within it"
+        )
+    return history.until(at)
+
+
+def _print(result: ForecastResult) -> None:
+    from forecaster.forecast import NoForecast
+
+    if isinstance(result, NoForecast):
+        later = "" if result.possible_from is None else f" (possible from {instant(result.possible_from)})"
+        say(f"no forecast: {result.reason}{later}")
+        return
+    say(f"{result.topic} from {instant(result.origin)}: rung {result.rung}, method {result.method}")
+    for reason in result.reasons:
+        say(f"  {reason}")
+    headers = ["from", *(f"{q:g}" for q in result.levels)]
+    every = max(1, result.steps // 24)
+    rows = [
+        [instant(result.origin + k * result.step), *(float(v) for v in result.total[k])]
+        for k in range(0, result.steps, every)
+    ]
+    say("records/s of the topic" + (f", every {every}th step" if every > 1 else ""))
+    emit_table(headers, rows)
