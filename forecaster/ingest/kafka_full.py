@@ -1,0 +1,178 @@
+"""Bulk reads by librdkafka: knows every client property, and answers partition by partition."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as Wire
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from forecaster.errors import SourceError
+from forecaster.ingest.kafka import Answer, Properties, TopicInfo, refused, unavailable
+from forecaster.topics import GroupId, TopicPartition
+
+_REFUSALS = (
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError._SSL,
+)
+_AWAY = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+
+
+class FullReader:
+    """The :class:`forecaster.ingest.kafka.BulkReader` of confluent-kafka; connects at the first read."""
+
+    def __init__(self, properties: Properties, timeout_s: float) -> None:
+        self._properties, self._timeout_s = properties, timeout_s
+        self._made: AdminClient | None = None
+        self._complaint: KafkaError | None = None
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo | str]:
+        """Return metadata of the topics, or why there are none."""
+        if not topics:
+            return {}
+        answers = self._ask(lambda c: c.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s))
+        out: dict[str, TopicInfo | str] = {}
+        for topic, future in answers.items():
+            try:
+                found = self._wait(future)
+            except KafkaException as exc:
+                out[topic] = told(exc.args[0], f"topic {topic}")
+                continue
+            leaderless = {p.id: "the partition has no leader now" for p in found.partitions if p.leader is None}
+            out[topic] = TopicInfo(_uuid(str(found.topic_id)), {p.id: None for p in found.partitions}, leaderless)
+        return out
+
+    def committed(
+        self, groups: Sequence[GroupId], partitions: Sequence[TopicPartition]
+    ) -> Mapping[GroupId, Mapping[TopicPartition, int | None] | str]:
+        """Return what each group committed, or why that cannot be said."""
+        asked = [Wire(tp.topic, tp.partition) for tp in partitions]
+        futures: dict[str, Future[Any]] = {}
+        for group in groups:  # the library takes one group a call
+            wanted = [ConsumerGroupTopicPartitions(group, asked)]
+            futures |= self._ask(partial(_offsets_of_group, wanted=wanted, timeout_s=self._timeout_s))
+        out: dict[GroupId, Mapping[TopicPartition, int | None] | str] = {}
+        for group, future in futures.items():
+            try:
+                found = self._wait(future).topic_partitions
+            except KafkaException as exc:
+                out[GroupId(group)] = told(exc.args[0], f"group {group}")
+                continue
+            out[GroupId(group)] = {
+                TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
+                for tp in found
+                if tp.error is None
+            }
+        return out
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> Answer:
+        """Return log end offsets."""
+        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> Answer:
+        """Return log start offsets."""
+        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Give up connections."""
+        self._made = None
+
+    def probe(self) -> None:
+        """Ask the cluster for its name.
+
+        Raises
+        ------
+        SourceUnavailable, SourceRefused
+            With the client's own reason, which a plain timeout does not tell.
+        """
+        self._wait(self._ask(lambda c: c.describe_cluster(request_timeout=self._timeout_s)))
+
+    def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> Answer:
+        if not partitions:
+            return Answer({})
+        wanted = {Wire(tp.topic, tp.partition): spec for tp in partitions}
+        answers = self._ask(lambda c: c.list_offsets(wanted, request_timeout=self._timeout_s))
+        offsets: dict[TopicPartition, int | None] = {}
+        epochs: dict[TopicPartition, int] = {}
+        failures: dict[TopicPartition, str] = {}
+        for tp, future in answers.items():
+            ours = TopicPartition(tp.topic, tp.partition)
+            try:
+                found = self._wait(future)
+                offsets[ours] = found.offset
+                if found.leader_epoch is not None and found.leader_epoch >= 0:
+                    epochs[ours] = found.leader_epoch
+            except KafkaException as exc:
+                failures[ours] = told(exc.args[0], f"partition {ours}")
+        return Answer(offsets, failures, epochs)
+
+    def _client(self) -> AdminClient:
+        if self._made is None:
+            settings: dict[str, Any] = {**self._properties, "log_level": 0, "error_cb": self._complain}
+            try:
+                self._made = AdminClient(settings)
+            except KafkaException as exc:
+                raise refused(self._properties, exc.args[0].str()) from None
+        return self._made
+
+    def _complain(self, error: KafkaError) -> None:
+        if error.code() in _REFUSALS or self._complaint is None:
+            self._complaint = error
+
+    def _ask(self, call: Callable[[AdminClient], Any]) -> Any:
+        self._complaint = None
+        try:
+            return call(self._client())
+        except (KafkaException, ValueError) as exc:
+            raise refused(self._properties, exc) from None
+
+    def _wait(self, future: Future[Any]) -> Any:
+        """Return an answer; errors of the whole cluster become ours, those of one thing stay the client's."""
+        try:
+            return future.result(self._timeout_s + 1)
+        except TimeoutError:
+            raise self._away("no answer in time") from None
+        except KafkaException as exc:
+            code = exc.args[0].code()
+            if code in _REFUSALS:
+                raise refused(self._properties, exc.args[0].str()) from None
+            if code in _AWAY:
+                raise self._away(exc.args[0].str()) from None
+            raise
+
+    def _away(self, what: str) -> SourceError:
+        self._made_poll()
+        complaint = self._complaint
+        if complaint is not None and complaint.code() in _REFUSALS:
+            return refused(self._properties, complaint.str())
+        return unavailable(self._properties, complaint.str() if complaint is not None else what)
+
+    def _made_poll(self) -> None:
+        if self._made is not None:
+            self._made.poll(0)
+
+
+def _offsets_of_group(client: AdminClient, wanted: list[ConsumerGroupTopicPartitions], timeout_s: float) -> Any:
+    return client.list_consumer_group_offsets(wanted, request_timeout=timeout_s)
+
+
+def _uuid(text: str) -> str:
+    """Return Kafka's base64 of a topic id as the other client writes it."""
+    return str(uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))))
+
+
+def told(error: KafkaError, what: str) -> str:
+    """Return one thing's error in plain words, with the remedy where there is one."""
+    if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return f"{what} does not exist; create it, or correct its name in the settings"
+    if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED):
+        return f"{what}: we may not describe it; grant DESCRIBE"
+    return f"{what}: {error.name()}"
