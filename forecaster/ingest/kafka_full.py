@@ -60,13 +60,14 @@ class FullReader:
             wanted = [ConsumerGroupTopicPartitions(group, asked)]
             futures |= self._ask(partial(_offsets_of_group, wanted=wanted, timeout_s=self._timeout_s))
         out: dict[GroupId, Mapping[TopicPartition, int | None] | str] = {}
-        for group, future in futures.items():
+        for name, future in futures.items():
+            group = GroupId(name)
             try:
                 found = self._wait(future).topic_partitions
             except KafkaException as exc:
-                out[GroupId(group)] = told(exc.args[0], f"group {group}")
+                out[group] = told(exc.args[0], f"group {group}")
                 continue
-            out[GroupId(group)] = {
+            out[group] = {
                 TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
                 for tp in found
                 if tp.error is None
