@@ -85,6 +85,8 @@ class FastReader:
     def __init__(self, words: Mapping[str, Any], other: BulkReader, timeout_s: float) -> None:
         self._words, self._other, self._timeout_s = dict(words), other, timeout_s
         self._made: KafkaAdminClient | None = None
+        self._reachable = False
+        """Whether the other reader got an answer since this one failed: it tells why not, and leaks no socket."""
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo | str]:
         """Return metadata of the topics, or why there are none."""
@@ -92,7 +94,9 @@ class FastReader:
             return {}
         found = self._ask(lambda c: c.describe_topics(list(topics)))
         if found is None:
-            return self._other.describe(topics)
+            answered = self._other.describe(topics)
+            self._reachable = True
+            return answered
         return {topic["name"]: _info(topic) for topic in found}
 
     def committed(
@@ -137,6 +141,8 @@ class FastReader:
         """Return an answer, or None when the other reader has to be asked."""
         try:
             if self._made is None:
+                if not self._reachable:
+                    return None
                 ms = int(self._timeout_s * 1000)
                 self._made = KafkaAdminClient(**self._words, request_timeout_ms=ms, bootstrap_timeout_ms=min(ms, 3000))
             return call(self._made)
@@ -147,7 +153,7 @@ class FastReader:
     def _forget(self) -> None:
         if self._made is not None:
             closing(self._made)
-            self._made = None
+        self._made, self._reachable = None, False
 
 
 def _info(topic: Mapping[str, Any]) -> TopicInfo | str:

@@ -36,9 +36,9 @@ def make_topic(admin: AdminClient) -> Callable[..., str]:
 
 @pytest.fixture
 def send(kafka: Kafka) -> Callable[[str, int, int], None]:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 5})
-
     def send_records(topic: str, partition: int, count: int) -> None:
+        # a producer of its own each time: it knows nothing of partitions and topics that are gone
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 5})
         for _ in range(count):
             producer.produce(topic, b"x", partition=partition)
         assert producer.flush(30) == 0
