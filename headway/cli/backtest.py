@@ -19,7 +19,8 @@ EXAMPLE = "headway backtest --input data/nyc_taxi_30min.csv.gz --horizon 24h --o
 def command(
     horizon: Annotated[str, typer.Option(help="How far each origin is forecast.")],
     origins: Annotated[int, typer.Option(min=1, help="How many origins; the last horizon ends with the data.")],
-    input: sources.InputFile,
+    input: sources.InputFile = None,
+    topic: sources.Topic = None,
     every: Annotated[str, typer.Option(help="Time between origins.")] = "24h",
     methods: Annotated[str, typer.Option(help="Names, or all.")] = "auto,median_blend,grid,last_week,yesterday",
     lead: Annotated[str | None, typer.Option(help="Leads with figures of their own, such as 15m,60m.")] = None,
@@ -36,6 +37,7 @@ def command(
     backend: sources.BackendName = "loky",
     jobs: sources.Jobs = 1,
     address: sources.Address = None,
+    config: sources.ConfigFile = None,
     json: Json = False,
 ) -> None:
     """Score forecasting methods on a trace with rolling origins.
@@ -49,7 +51,12 @@ def command(
     from forecaster.backtest import backtest
     from headway.parallel import mapper
 
-    history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
+    sources.exactly_one(input, topic)
+    if input is not None:
+        history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
+    else:
+        with sources.recorded(config) as store:
+            history = store.history(str(topic))
     history = sources.in_steps(history, step)
     plan = _plan(history.grid.step_s, horizon, origins, every, lead, levels, refit)
     chosen = _methods(methods, seed)

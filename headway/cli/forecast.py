@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +10,8 @@ from headway.cli import sources
 from headway.cli.output import Json, emit_json, emit_table, instant, say
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
+    from pathlib import Path
 
     from forecaster.forecast import ForecastResult
     from forecaster.methods.base import Method
@@ -23,7 +24,8 @@ MAX_STEPS = 100_000
 
 def command(
     horizon: Annotated[str, typer.Option(help="How far ahead, with a unit.")],
-    input: sources.InputFile,
+    input: sources.InputFile = None,
+    topic: sources.Topic = None,
     step: Annotated[str | None, typer.Option(help="Longer steps than the recorded ones, such as 15m.")] = None,
     origin: Annotated[str | None, typer.Option(help="Forecast from this instant; nothing later is looked at.")] = None,
     levels: Annotated[str, typer.Option(help="Quantile levels.")] = ".5,.9,.95,.99",
@@ -33,30 +35,50 @@ def command(
     skew: sources.Skew = "zipf:1.0",
     seed: sources.Seed = 0,
     timezone: sources.Timezone = "UTC",
+    config: sources.ConfigFile = None,
     json: Json = False,
 ) -> None:
     """Forecast the arrivals of a trace or a recorded topic.
 
-    From a file, auto trains on what lies before the origin, and steps down the ladder where it must. The rung and the
-    reasons are part of the answer.
+    From a file, auto trains on what lies before the origin; of a recorded topic, auto takes the current artefact. Both
+    step down the ladder where they must, and the rung and the reasons are part of the answer. The origin is where the
+    data end, unless another is named.
     """
+    sources.exactly_one(input, topic)
     asked, ahead = sources.levels(levels), sources.duration(horizon, "--horizon")
     at = None if origin is None else sources.instant(origin, "--origin")
-    history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
-    history = sources.in_steps(_until(history, at), step)
-    steps = -(-ahead // history.grid.step)
-    if not 0 < steps <= MAX_STEPS:
-        raise typer.BadParameter(
-            f"{horizon} is {steps} steps of {history.grid.step_s} s; between 1 and {MAX_STEPS} can be forecast",
-            param_hint="--horizon",
-        )
-    result = _method(method, seed).fit([history]).predict(history, steps, asked)
+    if topic is not None and method == "auto" and step is None and input is None:
+        with sources.recorded(config) as store:
+            result = store.service.forecast(topic, at or store.end(topic), ahead, asked)
+    else:
+        history = sources.in_steps(_history(input, topic, at, config, (series, partitions, skew, seed, timezone)), step)
+        steps = _steps(ahead, history.grid.step, horizon)
+        result = _method(method, seed).fit([history]).predict(history, steps, asked)
     if json:
         from headway.wire import forecast_document
 
         emit_json(forecast_document(result))
     else:
         _print(result)
+
+
+def _history(
+    file: Path | None, topic: str | None, at: datetime | None, config: Path | None, options: tuple[Any, ...]
+) -> ArrivalSeries:
+    if file is not None:
+        return _until(sources.arrivals_of_file(file, *options), at)
+    assert topic is not None
+    with sources.recorded(config) as store:
+        return store.history(topic, at)
+
+
+def _steps(ahead: timedelta, step: timedelta, text: str) -> int:
+    steps = -(-ahead // step)
+    if not 0 < steps <= MAX_STEPS:
+        raise typer.BadParameter(
+            f"{text} is {steps} steps of {step}; between 1 and {MAX_STEPS} can be forecast", param_hint="--horizon"
+        )
+    return steps
 
 
 def _method(name: str, seed: int) -> Method:

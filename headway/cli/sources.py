@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,9 +14,13 @@ import typer
 if TYPE_CHECKING:
     from forecaster.registry import ModelRegistry
     from forecaster.series import ArrivalSeries
+    from forecaster.serving import ForecastService
+    from forecaster.stores.base import SeriesStore
     from headway.settings import Settings
 
-InputFile = Annotated[Path, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")]
+InputFile = Annotated[
+    Path | None, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")
+]
 Topic = Annotated[str | None, typer.Option(help="A recorded topic instead of a file.")]
 SeriesName = Annotated[str | None, typer.Option("--series", help="Take this series of the file only.")]
 Partitions = Annotated[int | None, typer.Option(help="Spread one series over so many partitions.")]
@@ -103,6 +110,64 @@ def in_steps(history: ArrivalSeries, text: str | None) -> ArrivalSeries:
         return history.at_step(int(duration(text, "--step").total_seconds()))
     except ValueError as exc:
         raise InputRefused(f"--step {text}: {exc}") from exc
+
+
+@contextmanager
+def recorded(config: Path | None) -> Iterator[Recorded]:
+    """Open the configured store for reading, and the service that forecasts from it."""
+    from headway.settings import load
+    from headway.wiring import open_forecasts, open_series, store_url
+
+    settings = load(config)
+    with store_url(settings) as url:
+        store = open_series(settings, url)
+        try:
+            yield Recorded(store, open_forecasts(settings, store))
+        finally:
+            store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Recorded topics and their forecasts."""
+
+    store: SeriesStore
+    service: ForecastService
+
+    def end(self, topic: str) -> datetime:
+        """Return where the record of a topic ends: the origin when nobody says another.
+
+        Raises
+        ------
+        InputRefused
+            If the topic was never recorded; names the nearest that was.
+        """
+        import difflib
+
+        from forecaster.errors import InputRefused
+        from forecaster.timegrid import TimeGrid
+
+        meta = self.store.meta(topic)
+        if meta is None or meta.last_index is None:
+            near = difflib.get_close_matches(topic, self.store.topics(), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "headway ingest loads one, headway serve records"
+            raise InputRefused(f"no topic {topic!r} is recorded; {hint}")
+        return TimeGrid(meta.step_s).start_of(meta.last_index + 1)
+
+    def history(self, topic: str, at: datetime | None = None) -> ArrivalSeries:
+        """Return the last eight weeks of a topic up to an instant; raises as :meth:`end` does."""
+        from forecaster.errors import InputRefused
+
+        history = self.service.history(topic, at or self.end(topic))
+        if history is None or not history.known.any():
+            raise InputRefused(f"{topic}: nothing is recorded in the eight weeks before {at or self.end(topic)}")
+        return history
+
+
+def exactly_one(file: Path | None, topic: str | None) -> None:
+    """Insist on one source of arrivals."""
+    if (file is None) == (topic is None):
+        raise typer.BadParameter("say either --input FILE or --topic TOPIC", param_hint="--input")
 
 
 def registry(settings: Settings, folder: Path | None = None) -> ModelRegistry:

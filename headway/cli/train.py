@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +27,11 @@ EXAMPLE = "headway train --input data/nyc_taxi_30min.csv.gz --timezone America/N
 
 
 def command(
-    input: Annotated[list[Path], typer.Option("--input", help="Trace file or a folder of them; may be given again.")],
+    input: Annotated[
+        list[Path] | None, typer.Option("--input", help="Trace file or a folder of them; may be given again.")
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="A recorded topic; may be given again.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every recorded topic of the configured store.")] = False,
     out: Annotated[Path | None, typer.Option(help="Models folder; the configured one by default.")] = None,
     method: Annotated[str, typer.Option(help="What to train.")] = "auto",
     test_days: Annotated[int, typer.Option(min=1, help="Daily origins held back for the judgement.")] = 7,
@@ -60,9 +66,16 @@ def command(
     settings = load(config)
     registry = sources.registry(settings, out)
     policy = TrainingPolicy(method=method, test_days=test_days, margin=margin, seed=seed)
-    now, options = datetime.now(UTC), (series, partitions, skew, seed, timezone)
-    streams = list(_streams(input, options))
-    with mapper(backend, jobs, address) as run, bar("training", len(streams)) as progress:
+    now = datetime.now(UTC)
+    if not (input or topic or everything):
+        raise typer.BadParameter("say --input FILE, --topic TOPIC or --all", param_hint="--input")
+    with ExitStack() as stack:
+        streams = list(_files(input or [], (series, partitions, skew, seed, timezone)))
+        if topic or everything:
+            store = stack.enter_context(sources.recorded(config))
+            streams += [partial(store.history, name) for name in (store.store.topics() if everything else topic or ())]
+        run = stack.enter_context(mapper(backend, jobs, address))
+        progress = stack.enter_context(bar("training", len(streams)))
         rows = []
         for row in _rounds(streams, settings.cluster, registry, policy, now, run, resume):
             rows.append(row)
@@ -74,10 +87,8 @@ def command(
         emit_table(keys, [[row[key] for key in keys] for row in rows])
 
 
-def _streams(files: list[Path], options: tuple[Any, ...]) -> Iterator[Callable[[], ArrivalSeries]]:
+def _files(files: Sequence[Path], options: tuple[Any, ...]) -> Iterator[Callable[[], ArrivalSeries]]:
     """Yield a loader a stream, so that only those under way are in memory."""
-    from functools import partial
-
     for path in files:
         inside = sorted([*path.glob("*.csv"), *path.glob("*.csv.gz")]) if path.is_dir() else [path]
         if not inside:
