@@ -8,13 +8,21 @@ from difflib import get_close_matches
 from forecaster.errors import InputRefused
 from forecaster.methods.base import Method
 from forecaster.methods.blend import MedianBlend
+from forecaster.methods.boosting import Boosting
 from forecaster.methods.grid import Grid
+from forecaster.methods.kernel_ridge import KernelRidge
 from forecaster.methods.last_value import LastValue
 from forecaster.methods.seasonal_naive import SeasonalNaive
+from forecaster.methods.trained_blend import TrainedBlend
 
 
 def _median_blend() -> Method:
     return MedianBlend((SeasonalNaive("day"), SeasonalNaive("week"), Grid()))
+
+
+def _blend() -> Method:
+    members = (SeasonalNaive("day"), SeasonalNaive("week"), Grid(), Boosting(), KernelRidge())
+    return TrainedBlend(members)
 
 
 METHODS: dict[str, Callable[[], Method]] = {
@@ -24,6 +32,9 @@ METHODS: dict[str, Callable[[], Method]] = {
     "seasonal_naive": lambda: SeasonalNaive("day"),
     "grid": Grid,
     "median_blend": _median_blend,
+    "boosting": Boosting,
+    "kernel_ridge": KernelRidge,
+    "blend": _blend,
 }
 """Name → factory of an unfitted method."""
 

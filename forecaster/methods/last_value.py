@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from forecaster.forecast import Forecast, ForecastResult, NoForecast, Rung
 from forecaster.intervals import HISTORY_MULTIPLE
 from forecaster.methods.base import DEFAULT_LEVELS
+from forecaster.methods.pathwise import checked_levels
 from forecaster.series import ArrivalSeries
 
 
@@ -45,6 +46,9 @@ class LastValue(BaseEstimator):  # type: ignore[misc,unused-ignore]
         self, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float] = DEFAULT_LEVELS
     ) -> ForecastResult:
         """Repeat each partition's last known value; partitions that never had one are left out, with the reason."""
+        checked_levels(levels)
+        if horizon_steps < 1:
+            raise ValueError(f"horizon_steps={horizon_steps} must be at least 1")
         rows = np.flatnonzero(history.known.any(axis=1))
         if rows.size == 0:
             return NoForecast(history.topic, history.end, "no recorded step yet", history.end + history.grid.step)

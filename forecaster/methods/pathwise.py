@@ -7,7 +7,7 @@ once. Calculations are causal: what is returned for an origin depends on nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Self
 
@@ -52,6 +52,8 @@ class Prepared:
         Log scale of each row.
     working
         Logs at the working step.
+    end_s
+        The origin, seconds since 1970.
     """
 
     rows: tuple[int, ...]
@@ -61,6 +63,17 @@ class Prepared:
     factor: int
     scale: LogScale
     working: LogPanel
+    end_s: float
+
+    def only(self, rows: NDArray[np.int64]) -> Prepared:
+        """Return some rows (positions; the topic's sum is one of them), for looking at errors."""
+        return replace(
+            self,
+            fine=self.fine[rows],
+            seen=self.seen[rows],
+            scale=LogScale(self.scale.unit[rows]),
+            working=LogPanel(self.working.logs[rows], self.working.steps_per_day),
+        )
 
     @property
     def has_total(self) -> bool:
@@ -99,7 +112,16 @@ def prepare(history: ArrivalSeries, horizon_steps: int, factor: int | None = Non
         coarse, factor = fine, 1
     scale = LogScale.of(fine)
     logs = fill_gaps(scale.forward(coarse), day // factor)
-    return Prepared(tuple(int(r) for r in rows), fine, seen, panel, factor, scale, LogPanel(logs, day // factor))
+    return Prepared(
+        tuple(int(r) for r in rows),
+        fine,
+        seen,
+        panel,
+        factor,
+        scale,
+        LogPanel(logs, day // factor),
+        history.end.timestamp(),
+    )
 
 
 class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
@@ -111,7 +133,17 @@ class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
     """Whether paths are drawn at the step of the history instead of the working step."""
 
     def fit(self, histories: Sequence[ArrivalSeries]) -> Self:
-        """Learn nothing: the path follows from the history that ``predict`` is given."""
+        """Learn from histories; a method without parameters to learn keeps nothing.
+
+        Histories are brought to the working step; those whose working step differs from the first are left out.
+        """
+        ready = [prepare(history, 1) for history in histories]
+        panels = [r.working for r in ready if r is not None]
+        panels = [p for p in panels if p.steps_per_day == panels[0].steps_per_day]
+        return self.fit_panels(panels) if panels else self
+
+    def fit_panels(self, panels: Sequence[LogPanel]) -> Self:
+        """Learn from prepared logs; nothing by default."""
         return self
 
     def days_needed(self) -> float:
@@ -178,6 +210,7 @@ class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
             count = int(young[: len(ready.rows)].sum())
             if count:
                 reasons.append(f"{count} of {len(ready.rows)} partitions are too young; their recent mean is repeated")
+        extend(drawn, ready.working.steps_per_day)
         fine = refine(drawn, ready)
         errors = past_errors(fine[:, :-1], origins[:-1], ready)
         offsets = Spread.of(errors.reshape(errors.shape[0], -1)).offsets(levels)
@@ -216,6 +249,14 @@ def fill_young(drawn: Floats, ready: Prepared) -> Floats:
     out = drawn.copy()
     np.copyto(out[:, -1], recent[:, None], where=np.isnan(out[:, -1]))
     return out
+
+
+def extend(drawn: Floats, day: int) -> None:
+    """Go on with the path of a day before where a method's leads end, in place."""
+    for lead in range(day, drawn.shape[2]):
+        ended = np.isnan(drawn[:, :, lead])
+        if ended.any():
+            np.copyto(drawn[:, :, lead], drawn[:, :, lead - day], where=ended)
 
 
 def refine(drawn: Floats, ready: Prepared) -> Floats:
