@@ -1,0 +1,35 @@
+"""headway ingest over the embedded store: idempotent, and a refused file changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+
+ROWS = "timestamp,series,value\n2026-01-05T09:00:00Z,a,5\n2026-01-05T09:01:00Z,a,0\n2026-01-05T09:03:00Z,a,7\n"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADWAY_STATE", str(tmp_path / "state"))
+
+
+def test_a_trace_is_loaded_twice_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders.csv").write_text(ROWS)
+    for _ in range(2):
+        assert main(["ingest", "--input", "orders.csv", "--topic", "orders", "--json"]) == 0
+        out = json.loads(capsys.readouterr().out)
+        assert out == {"rows": 3, "steps": 4, "partitions": 1, "gaps": 1, "rejected": 0}
+
+
+def test_what_is_refused_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders.csv").write_text(ROWS.replace(",7", ",7.5"))
+    assert main(["ingest", "--input", "orders.csv", "--topic", "orders"]) == 1
+    err = capsys.readouterr().err
+    assert err == "headway ingest: orders.csv:4: 7.5 is not a whole number of records; --round accepts decimals\n"
+    assert main(["ingest", "--input", "orders.csv", "--topic", "orders", "--round", "--json"]) == 0
+    assert main(["ingest", "--topic", "orders"]) == 2
