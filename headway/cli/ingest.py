@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headway.cli.options import Config
 from headway.cli.output import Json, emit_json, emit_table
-from headway.cli.sources import InputFile, Partitions, Seed, SeriesName, Skew
+from headway.cli.sources import Partitions, Seed, SeriesName, Skew
 
 EXAMPLE = "headway ingest --input data/nyc_taxi_30min.csv.gz --topic taxi"
 
 
 def command(
-    file: InputFile,
+    file: Annotated[Path, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")],
     topic: Annotated[str, typer.Option(help="Topic whose history it becomes.")],
     series: SeriesName = None,
     round_: Annotated[
