@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Literal
 
+from forecaster.errors import StoreRefused
 from forecaster.stores.redis_health import refuse_unfit
+from forecaster.stores.redis_hot import HotPart
 from forecaster.stores.redis_keys import RedisKeys
 from forecaster.stores.redis_link import RedisLink
 from forecaster.stores.redis_rows import RowsHot
 from forecaster.stores.redis_store import RedisSeriesStore
+from forecaster.stores.redis_timeseries import TimeseriesHot, has_timeseries
 from forecaster.stores.retention import Retention
 
 Layout = Literal["auto", "timeseries", "rows"]
@@ -53,7 +57,12 @@ def open_store(
     try:
         refuse_unfit(link)
         keys, keep = RedisKeys(cluster), retention or Retention()
-        return RedisSeriesStore(link, keys, RowsHot(link, keys, keep), keep, clock)
+        native = has_timeseries(link) if layout in {"auto", "timeseries"} else False
+        if layout == "timeseries" and not native:
+            raise StoreRefused(f"{link.place}: no RedisTimeSeries here; set the layout to auto or rows")
+        hot: HotPart = TimeseriesHot(link, keys, keep) if native else RowsHot(link, keys, keep)
+        logging.getLogger(__name__).info("series of %s in %s, newest days as %s", cluster, link.place, hot.name)
+        return RedisSeriesStore(link, keys, hot, keep, clock)
     except BaseException:
         link.close()
         raise

@@ -42,6 +42,6 @@ class HotPart(Protocol):
         """Take history before it is sealed, where the hot part is a record of its own."""
         ...
 
-    def prune(self, key: SeriesKey, first_day: int, end_day: int) -> None:
-        """Drop days."""
+    def prune(self, key: SeriesKey, first_day: int, end_day: int) -> set[int]:
+        """Drop days that do not end by themselves; returns those that were there."""
         ...

@@ -51,6 +51,17 @@ class RedisKeys:
         """Return the key of a block of rows."""
         return f"hw:row:{self.tag(key.topic)}:{_name(key)}:{key.step_s}:{block}"
 
+    def timeseries(self, key: SeriesKey, partition: int) -> str:
+        """Return the key of one partition's time series, in RedisTimeSeries.
+
+        Examples
+        --------
+        >>> RedisKeys("main").timeseries(SeriesKey("orders", "arrivals", step_s=60), 3)
+        'hw:ts:{main:orders}:3:arrivals'
+        """
+        step = "" if key.step_s == 60 else f":{key.step_s}s"
+        return f"hw:ts:{self.tag(key.topic)}:{partition}:{_name(key)}{step}"
+
     def day(self, key: SeriesKey, day: int) -> str:
         """Return the key of a sealed day."""
         return f"hw:day:{self.tag(key.topic)}:{_name(key)}:{key.step_s}:{day}"

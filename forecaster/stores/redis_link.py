@@ -17,6 +17,7 @@ from forecaster.errors import StoreError, StoreRefused, StoreUnavailable
 
 Command = tuple[Any, ...]
 _ATTEMPTS = 5
+_CHANGES = 100
 _MOVING_S = 0.1
 """Pause before a cluster is asked again who holds what: a fail-over takes some."""
 
@@ -128,7 +129,7 @@ class RedisLink:
 
         ``build`` reads by :meth:`call` or :meth:`batch`; None stands for "nothing to do". All keys live together.
         """
-        while True:
+        for _ in range(_CHANGES):
             try:
                 pipe: Any
                 with self._server_of(keys[0]).pipeline(transaction=True) as pipe:
@@ -147,6 +148,8 @@ class RedisLink:
                 self._rediscover()
             except exceptions.RedisError as exc:
                 self.refuse(exc)
+
+        raise StoreUnavailable(f"{self.place}: {keys[0]} is changed by somebody else all the time; try again")
 
     def scan(self, pattern: str) -> Iterator[str]:
         """Yield keys that match, from every server."""

@@ -1,8 +1,8 @@
 """The hash of what is known of a topic, changed together with its data.
 
 Fields: ``last`` (start of the newest step, in seconds), ``step``, ``first`` (oldest day), ``open`` (first day that is
-not sealed), ``late`` (counts writes into days that are over), ``partitions``, ``id``, ``offsets`` (JSON), and one
-``k:…`` a recorded series.
+not sealed), ``sealing`` (first day that no seal has begun with), ``late`` (counts writes into days before that one),
+``partitions``, ``id``, ``offsets`` (JSON), and one ``k:…`` a recorded series.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ local meta, start, step = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = tonumber(ARGV[4])
 if not now then now = tonumber(redis.call('TIME')[1]) end
 if start > now + {FUTURE_STEPS} * step then return {{'future', tostring(now)}} end
-local known = redis.call('HMGET', meta, 'last', 'open', 'partitions', 'first')
+local known = redis.call('HMGET', meta, 'last', 'open', 'partitions', 'first', 'sealing')
 local last = tonumber(known[1])
 if last and start < last - tonumber(ARGV[5]) then return {{'late', known[1]}} end
 """
 """Part of a script: refuses a tick of the future or of long ago. ARGV as :func:`tick_arguments` has it."""
 
-NOTE = f"""
+NOTE = """
 local day = tonumber(ARGV[3])
-local set = {{}}
+local set = {}
 if not last or start >= last then
-  set = {{'last', ARGV[1], 'step', ARGV[2]}}
+  set = {'last', ARGV[1], 'step', ARGV[2]}
   if ARGV[8] ~= '' then set[#set + 1] = 'id'; set[#set + 1] = ARGV[8] end
   if ARGV[9] ~= '' then set[#set + 1] = 'offsets'; set[#set + 1] = ARGV[9] end
 end
-if last and day < math.floor(last / {DAY_S}) then redis.call('HINCRBY', meta, 'late', 1) end
+if known[5] and day < tonumber(known[5]) then redis.call('HINCRBY', meta, 'late', 1) end
 if not known[2] or tonumber(known[2]) > day then set[#set + 1] = 'open'; set[#set + 1] = ARGV[3] end
 if not known[4] or tonumber(known[4]) > day then set[#set + 1] = 'first'; set[#set + 1] = ARGV[3] end
 if not known[3] or tonumber(known[3]) < tonumber(ARGV[6]) then
@@ -60,6 +60,13 @@ if ARGV[5] ~= '' then put('id', ARGV[5]) end
 redis.call('HSET', KEYS[1], unpack(set))
 """
 
+_SEALING = """
+local begun = tonumber(redis.call('HGET', KEYS[1], 'sealing'))
+if redis.call('EXISTS', KEYS[1]) == 1 and (not begun or begun < tonumber(ARGV[1])) then
+  redis.call('HSET', KEYS[1], 'sealing', ARGV[1])
+end
+"""
+
 _SEALED = """
 local known = redis.call('HMGET', KEYS[1], 'late', 'open')
 if (known[1] or '') ~= ARGV[1] or not known[2] then return 0 end
@@ -77,7 +84,7 @@ class RedisMeta:
     last_s, first_day, open_day
         Start of the newest step in seconds; oldest day; first day that is not sealed, None if no tick ever came.
     late
-        Changes with every write into a day that was over.
+        Changes with every write into a day that a seal has begun with.
     """
 
     topic: str
@@ -149,6 +156,12 @@ def note_history(link: RedisLink, keys: RedisKeys, key: SeriesKey, cells: Cells,
     last_s, first_day = (cells.end_index - 1) * key.step_s, cells.first_index * key.step_s // DAY_S
     arguments = [last_s, key.step_s, first_day, cells.partitions, topic_id or "", keys.field(key)]
     (answer,) = link.script(_NOTE_HISTORY, [([keys.meta(key.topic)], arguments)])
+    link.checked(answer)
+
+
+def note_sealing(link: RedisLink, keys: RedisKeys, topic: str, end_day: int) -> None:
+    """Note, before anything is read, that the days before ``end_day`` are about to be sealed."""
+    (answer,) = link.script(_SEALING, [([keys.meta(topic)], [end_day])])
     link.checked(answer)
 
 

@@ -135,11 +135,12 @@ class RowsHot:
     def backfill(self, key: SeriesKey, cells: Cells) -> None:
         """Nothing: history goes into sealed days, and rows in its way are joined into them."""
 
-    def prune(self, key: SeriesKey, first_day: int, end_day: int) -> None:
+    def prune(self, key: SeriesKey, first_day: int, end_day: int) -> set[int]:
         """Drop the blocks of days."""
-        names = [name for day in range(first_day, end_day) for name in self.keys_of(key, day)]
-        for answer in self._link.batch([(name, ("UNLINK", name)) for name in names]):
-            self._link.checked(answer)
+        days = range(first_day, end_day)
+        dropped = [(names[0], ("UNLINK", *names)) for names in (self.keys_of(key, day) for day in days)]
+        answers = self._link.batch(dropped)
+        return {day for day, answer in zip(days, answers, strict=True) if self._link.checked(answer)}
 
     def _call(self, tick: Tick, now_s: float | None) -> tuple[list[str], list[str | bytes | int | float]]:
         rows = rows_per_block(steps_per_day(tick.step_s))

@@ -15,7 +15,7 @@ from forecaster.stores.redis_health import look
 from forecaster.stores.redis_hot import HotPart
 from forecaster.stores.redis_keys import RedisKeys
 from forecaster.stores.redis_link import RedisLink
-from forecaster.stores.redis_meta import note_history, note_sealed, read_meta
+from forecaster.stores.redis_meta import note_history, note_sealed, note_sealing, read_meta
 from forecaster.stores.redis_sealed import SealedDays
 from forecaster.stores.retention import SEAL_GRACE_S, Retention, refuse_future, steps_per_day
 from forecaster.timegrid import DAY_S
@@ -101,7 +101,9 @@ class RedisSeriesStore:
         self._list({key.topic})
         self._hot.backfill(key, cells)
         days = days_between(cells.first_index, cells.end_index, key.step_s)
-        with_hot = set(self._hot.days([key], days.start, days.stop)[0])
+        meta = read_meta(self._link, self._keys, key.topic)
+        open_day = days.stop if meta is None or meta.open_day is None else max(meta.open_day, days.start)
+        with_hot = set(self._hot.days([key], open_day, days.stop)[0])
         done: list[Cells] = []
         for day in days:
             whole = self._sealed.seal(
@@ -155,8 +157,9 @@ class RedisSeriesStore:
 
     def seal(self, topic: str, now: datetime) -> int:
         """Pack finished days (:meth:`SeriesStore.seal`)."""
-        meta = read_meta(self._link, self._keys, topic)
         end = (int(now.timestamp()) - SEAL_GRACE_S) // DAY_S
+        note_sealing(self._link, self._keys, topic, end)
+        meta = read_meta(self._link, self._keys, topic)
         if meta is None or meta.open_day is None or meta.open_day >= end:
             return 0
         sealed: set[int] = set()
@@ -181,9 +184,9 @@ class RedisSeriesStore:
         if meta.first_day >= before:
             return 0
         gone: set[int] = set()
-        for key, hot_days in zip(meta.keys, self._hot.days(meta.keys, meta.first_day, before), strict=True):
-            gone |= self._sealed.drop_days(key, meta.first_day, before) | set(hot_days)
-            self._hot.prune(key, meta.first_day, before)
+        for key in meta.keys:
+            gone |= self._sealed.drop_days(key, meta.first_day, before)
+            gone |= self._hot.prune(key, meta.first_day, before)
         name = self._keys.meta(topic)
         self._link.call(name, "HSET", name, "first", before)
         return len(gone)

@@ -43,7 +43,13 @@ def clock() -> Clock:
     return Clock(T0 + timedelta(days=100))
 
 
-KINDS = ["memory", "embedded", pytest.param("redis7", marks=pytest.mark.redis), "cluster"]
+KINDS = [
+    "memory",
+    "embedded",
+    pytest.param("redis7", marks=pytest.mark.redis),
+    pytest.param("timeseries", marks=pytest.mark.timeseries),
+    "cluster",
+]
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ def cluster_of_three(folder: Path) -> Iterator[list[Server]]:
 def started_once(stack: contextlib.ExitStack, new_folder: Callable[[str], Path]) -> Callable[[str], str]:
     """Return a function that gives the URL of a kind of server, started when it is first asked for.
 
-    Kinds: ``embedded``, ``redis7`` (Debian's), ``cluster`` (of three).
+    Kinds: ``embedded``, ``redis7`` (Debian's), ``timeseries`` (with the module), ``cluster`` (of three).
     """
     urls: dict[str, str] = {}
 
@@ -154,6 +154,10 @@ def started_once(stack: contextlib.ExitStack, new_folder: Callable[[str], Path])
                     urls[kind] = stack.enter_context(EmbeddedServer(folder)).url
                 case "redis7":
                     urls[kind] = stack.enter_context(running(debian_redis(), folder)).url
+                case "timeseries":
+                    from tests.peers.timeseries import timeseries_server
+
+                    urls[kind] = stack.enter_context(timeseries_server(folder)).url
                 case "cluster":
                     urls[kind] = stack.enter_context(cluster_of_three(folder))[0].url
                 case _:
