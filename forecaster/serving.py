@@ -61,8 +61,6 @@ class ForecastService:
         Zone whose wall clock a topic's seasons follow.
     zero_shot
         The shipped model, or why there is none.
-    start_of
-        Best rung that may answer for a topic: the gate's word.
 
     Examples
     --------
@@ -81,20 +79,23 @@ class ForecastService:
         cluster: str = "main",
         timezone_of: Callable[[str], str] = lambda _: "UTC",
         zero_shot: Method | None = None,
-        start_of: Callable[[str], Rung] = lambda _: Rung.OWN_MODEL,
     ) -> None:
         self._store = store
         self._registry = registry
         self._cluster = cluster
         self._timezone_of = timezone_of
         self._zero_shot = zero_shot
-        self._start_of = start_of
         self._kept: dict[str, _Kept] = {}
         self._models: dict[str, tuple[str, Artefact | ArtefactRefused]] = {}
         self._lock = threading.Lock()
 
     def forecast(
-        self, topic: str, now: datetime, horizon: timedelta, levels: Sequence[float] = DEFAULT_LEVELS
+        self,
+        topic: str,
+        now: datetime,
+        horizon: timedelta,
+        levels: Sequence[float] = DEFAULT_LEVELS,
+        start: Rung = Rung.OWN_MODEL,
     ) -> ForecastResult:
         """Forecast a topic from ``now`` on.
 
@@ -108,6 +109,8 @@ class ForecastService:
             How far ahead; rounded up to whole steps.
         levels
             Quantile levels, rising within (0, 1).
+        start
+            Best rung that may answer.
 
         Returns
         -------
@@ -130,7 +133,7 @@ class ForecastService:
             return NoForecast(topic, now, reason)
         history = _trimmed(kept.history)
         steps = -(-horizon // history.grid.step)
-        result = self._ladder(topic, history).predict(history, steps, levels)
+        result = self._ladder(topic, history, start).predict(history, steps, levels)
         if kept.note is not None and isinstance(result, Forecast):
             return replace(result, reasons=(kept.note, *result.reasons))
         return result
@@ -146,7 +149,7 @@ class ForecastService:
         found = self._artefact(topic)
         return found.card.to_dict() if isinstance(found, Artefact) else None
 
-    def _ladder(self, topic: str, history: ArrivalSeries) -> Ladder:
+    def _ladder(self, topic: str, history: ArrivalSeries, start: Rung) -> Ladder:
         found = self._artefact(topic)
         passed_over: dict[Rung, str] = {}
         own = None
@@ -158,7 +161,7 @@ class ForecastService:
             )
         elif found is not None:
             own = found.method
-        return Ladder(own, self._zero_shot, start=self._start_of(topic), passed_over=passed_over)
+        return Ladder(own, self._zero_shot, start=start, passed_over=passed_over)
 
     def _artefact(self, topic: str) -> Artefact | ArtefactRefused | None:
         """Return the current artefact; opened once per version, so that a promotion or rollback is seen at once."""

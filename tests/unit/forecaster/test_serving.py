@@ -56,7 +56,7 @@ def filled(days: int = 15, rows: int = 2) -> CountingStore:
 
 def tick(store: CountingStore, at: datetime, values: list[int]) -> None:
     column = (np.array(values), np.full(len(values), True))
-    store.append([Tick("orders", STEP_S, index(at), {KEY: column})])
+    store.append([Tick("orders", STEP_S, index(at), {KEY: column}, offsets={"0": str(index(at))})])
 
 
 def test_a_recorded_topic_is_forecast_from_now() -> None:

@@ -24,7 +24,6 @@ class SeasonMean(Yesterday):
     """Mean of the known days per slot, times ``factor``: better than yesterday on noise around a fixed profile."""
 
     name: str = "season_mean"
-    factor: float = 1.0
 
     def predict(self, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float]) -> ForecastResult:
         mean = history.counts.reshape(len(history.partitions), -1, 24).mean(axis=1) / history.grid.step_s
