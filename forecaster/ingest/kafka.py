@@ -64,6 +64,10 @@ class BulkReader(Protocol):
         """Return log start offsets."""
         ...
 
+    def kinds(self) -> Mapping[GroupId, str]:
+        """Return the cluster's groups with their kind: classic, consumer, share."""
+        ...
+
     def close(self) -> None:
         """Give up connections."""
         ...
@@ -146,6 +150,10 @@ class KafkaOffsetSource:
             for tp, end in ends.offsets.items()
         }
         return OffsetReading(samples, failures, {topic: len(info.epochs) for topic, info in infos.items()})
+
+    def kind_of(self, group: GroupId) -> str | None:
+        """Return what kind of group the cluster lists this one as (classic, consumer, share); None if it has none."""
+        return self._reader.kinds().get(group)
 
     def close(self) -> None:
         """Give up connections."""

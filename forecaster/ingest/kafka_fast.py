@@ -123,6 +123,15 @@ class FastReader:
         """Return log start offsets."""
         return self._offsets(partitions, OffsetSpec.EARLIEST) or self._other.starts(partitions)
 
+    def kinds(self) -> Mapping[GroupId, str]:
+        """Return the cluster's groups with their kind: classic, consumer, share."""
+        if self._made is None:
+            self.describe(["__consumer_offsets"])  # whether anybody answers at all
+        found = self._ask(lambda c: c.list_groups())
+        if found is None:
+            return self._other.kinds()
+        return {GroupId(group["group_id"]): group.get("group_type") or "classic" for group in found}
+
     def close(self) -> None:
         """Give up connections."""
         self._forget()

@@ -82,6 +82,11 @@ class FullReader:
         """Return log start offsets."""
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
+    def kinds(self) -> Mapping[GroupId, str]:
+        """Return the cluster's groups with their kind; this client lists no share groups."""
+        listed = self._wait(self._ask(lambda c: c.list_consumer_groups(request_timeout=self._timeout_s)))
+        return {GroupId(found.group_id): found.type.name.lower() for found in listed.valid}
+
     def close(self) -> None:
         """Give up connections."""
         self._made = None
