@@ -1,0 +1,436 @@
+"""(snapshot, forecast, policy, now) → what to do now and later, why, and what bounds it. Pure.
+
+Whatever is wrong or unknown ends in *hold* (keep what is there) or in *no fall* (climbs only), with the reason; no
+error path ever scales down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer import downstream
+from balancer.assignment import assign
+from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
+from balancer.decision import Frame, KnobArrays, Observed, Wanted, wanted
+from balancer.demand import CELLS, corrected, correction_profile, forecast_cells
+from balancer.group import GroupSnapshot
+from balancer.hotspots import HotPartition, bound_of, hot_partitions, proposals
+from balancer.knobs import Knobs
+from balancer.memory import PlannerMemory
+from balancer.packing.bounds import l2_bound
+from balancer.plan import Bound, BoundKind, PlannedStep, ScalingPlan
+from balancer.policy import AssignmentKind, ScalingPolicy
+from balancer.prescaling import Effects, Rule, active, effects, spans
+from balancer.schedule import cheapest_stretches
+from balancer.stabilization import changed, moved, moves_left, stabilize
+from forecaster.forecast import Forecast, ForecastResult, NoForecast
+from forecaster.topics import TopicPartition
+
+DEFAULT_LEAD = timedelta(seconds=120)
+FORECAST_MAX_AGE = timedelta(minutes=15)
+_MINUTE_S = 60
+_PROFILE = correction_profile(CELLS)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and what to remember for the next tick."""
+
+    plan: ScalingPlan
+    memory: PlannerMemory
+
+
+def plan(
+    snapshot: GroupSnapshot,
+    forecast: ForecastResult | None,
+    policy: ScalingPolicy,
+    now: datetime,
+    *,
+    knobs: Knobs | None = None,
+    memory: PlannerMemory | None = None,
+    rules: Sequence[Rule] = (),
+    timezone: str = "UTC",
+) -> Planned:
+    """Plan a group's replicas over the horizon, and its assignment where that is ours.
+
+    Parameters
+    ----------
+    snapshot
+        The group as seen last.
+    forecast
+        Quantiles per partition, or why there are none; None when the forecaster did not answer.
+    policy
+        What the user wants. ``capacity_per_member`` and ``lead_time`` hold what was learned where nobody set them.
+    now
+        Aware UTC.
+    knobs
+        Learned settings; the defaults are safe on an unknown stream.
+    memory
+        What the last tick returned; None on the first.
+    rules
+        Pre-scaling windows, events and overrides.
+    timezone
+        Zone in which reasons name hours.
+
+    Examples
+    --------
+    >>> from datetime import UTC
+    >>> from balancer.group import PartitionState
+    >>> from forecaster.topics import GroupId
+    >>> now = datetime(2026, 1, 5, 9, tzinfo=UTC)
+    >>> p = TopicPartition("orders", 0)
+    >>> seen = GroupSnapshot(GroupId("orders"), now, 2, (), {p: PartitionState(0, 95.0)})
+    >>> policy = ScalingPolicy(capacity_per_member=20.0, cap_at_partitions=False)
+    >>> answer = plan(seen, NoForecast("orders", now, "one day of history, two are needed"), policy, now)
+    >>> answer.plan.replicas, answer.plan.bound_by.kind.value
+    (7, 'history')
+    """
+    memory = memory or PlannerMemory()
+    knobs = knobs or Knobs()
+    wrong = _why_hold(snapshot, policy, now)
+    if wrong:
+        return Planned(_hold(snapshot, memory, wrong, policy, now), memory)
+    assert policy.capacity_per_member is not None and snapshot.replicas is not None
+    capacity, requested = policy.capacity_per_member, snapshot.replicas
+    rate, rate_known = snapshot.arrival_rate
+    lag, lag_known = snapshot.lag
+    memory = memory.saw(now, rate)
+    trusted, distrust, careful = _judge(forecast, snapshot, now)
+    if min(rate_known, lag_known) < 1:
+        careful.append(f"{min(rate_known, lag_known):.0%} of the partitions are known; no member is given up meanwhile")
+    careful += _missing_members(snapshot, memory, policy, now)
+
+    limit = policy.max_replicas
+    if policy.cap_at_partitions and snapshot.partitions:
+        limit = min(limit, len(snapshot.partitions))
+    ceiling = downstream.ceiling(memory.downstream, now)
+    most = max(policy.min_replicas, min(limit, ceiling) if ceiling is not None else limit)
+    curve = _curve(snapshot, trusted, policy, capacity, max(most, requested))
+    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
+    frame = Frame(curve, lead.total_seconds(), policy.slo.total_seconds(), policy.min_replicas, most)
+    windows = spans(rules, now, now + timedelta(seconds=CELLS.horizon_s)) if rules else ()
+    effect = _per_cell(effects(windows, _minutes(now))) if windows else None
+
+    if trusted is None:
+        knobs = replace(knobs, trust_forecast=False, utilization=min(knobs.utilization, policy.target_utilization))
+        quantiles, levels = np.zeros((CELLS.count, 1)), (0.5,)
+    else:
+        quantiles, levels = forecast_cells(trusted, now, CELLS), trusted.levels
+    if effect is not None:
+        quantiles = quantiles * effect.factor[:, None]
+    arrays = _knob_arrays(knobs, levels, frame.lead_s)
+    memory = _correct(memory, now, arrays, trusted is not None)
+    seen = Observed(
+        np.array(memory.recent())[:, None],
+        np.array([float(lag)]),
+        np.array([snapshot.working]),
+        np.array([requested]),
+    )
+    floors = np.maximum(effect.floor, effect.exact) if effect is not None else None
+    want = wanted(quantiles[None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, floors)
+    size = int(want.size[0])
+    if trusted is not None:
+        memory = _promise(memory, now, want, frame)
+
+    dwelling = replace(policy, scale_down_dwell=knobs.dwell, max_replicas=max(most, 1))
+    stable = stabilize(size, requested, now, memory.history, dwelling, urgent=size > requested)
+    memory = replace(memory, history=stable.history)
+    replicas, waits = stable.replicas, list(stable.reasons)
+    if effect is not None and effect.exact[0] >= 0:
+        replicas = int(np.clip(effect.exact[0], policy.min_replicas, policy.max_replicas))
+        waits = []
+    if careful and replicas < requested:
+        replicas, waits = requested, careful
+    memory = replace(
+        memory, history=changed(memory.history, now, requested, replicas), last_good=None if careful else replicas
+    )
+
+    hot = _hot(snapshot, trusted, capacity, policy, knobs)
+    bound = _bound(want, curve, hot, ceiling, limit, trusted, capacity, now)
+    reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size)
+    reasons += [f"{rule.text} acts now" for rule in active(windows, now)] if windows else []
+    if ceiling is not None and (why := downstream.reason(memory.downstream)):
+        reasons.append(why)
+    steps = _steps(want, frame, float(arrays.price[0]), replicas, now)
+    loads = _loads(snapshot, trusted, knobs, steps, now)
+    if policy.assignment is AssignmentKind.PLANNED:
+        steps, memory, more = _assigned(steps, snapshot, loads, policy, memory, capacity, now)
+        reasons += more
+    known = np.array([v for v in loads.values() if v is not None])
+    made = ScalingPlan(
+        group=snapshot.group,
+        made_at=now,
+        steps=tuple(steps),
+        bound_by=bound,
+        reasons=tuple(dict.fromkeys(reasons)),
+        lower_bound=l2_bound(known, capacity) if policy.cap_at_partitions and known.size else _l1(known, capacity),
+        proposals=proposals(hot, now, timezone) if hot else (),
+    )
+    return Planned(made, memory)
+
+
+def _why_hold(snapshot: GroupSnapshot, policy: ScalingPolicy, now: datetime) -> list[str]:
+    """Return what makes any decision impossible."""
+    wrong = []
+    age = now - snapshot.at
+    if age > policy.snapshot_max_age:
+        limit = policy.snapshot_max_age.total_seconds()
+        wrong.append(f"the group was last seen {age.total_seconds():.0f} s ago (limit {limit:.0f} s)")
+    elif age < -policy.snapshot_max_age:
+        wrong.append(f"the group was seen {-age.total_seconds():.0f} s in the future; compare the clocks")
+    if policy.capacity_per_member is None:
+        wrong.append("the capacity of a member is not known yet; set capacity_per_member, or wait until it is learned")
+    if snapshot.replicas is None:
+        wrong.append("what the scale target is set to is not known")
+    if not any(p.arrival_rate is not None for p in snapshot.partitions.values()):
+        whys = sorted({p.why for p in snapshot.partitions.values() if p.why})
+        wrong.append("no partition's arrival rate is known" + (f": {'; '.join(whys)}" if whys else ""))
+    return wrong
+
+
+def _hold(
+    snapshot: GroupSnapshot, memory: PlannerMemory, wrong: Sequence[str], policy: ScalingPolicy, now: datetime
+) -> ScalingPlan:
+    there = next(n for n in (snapshot.replicas, memory.last_good, len(snapshot.members)) if n is not None)
+    rate, _ = snapshot.arrival_rate
+    reasons = tuple(f"hold: {why}" for why in wrong)
+    return ScalingPlan(snapshot.group, now, (PlannedStep(now, there, rate),), Bound(), reasons, hold=True)
+
+
+def _judge(
+    forecast: ForecastResult | None, snapshot: GroupSnapshot, now: datetime
+) -> tuple[Forecast | None, str | None, list[str]]:
+    """Return (forecast to trust, why not, reasons against giving up members)."""
+    if forecast is None:
+        why = "the forecaster did not answer"
+        return None, why, [f"{why}; no member is given up meanwhile"]
+    if isinstance(forecast, NoForecast):
+        return None, f"no forecast: {forecast.reason}", []
+    age = now - forecast.origin
+    if age > FORECAST_MAX_AGE or age < -FORECAST_MAX_AGE:
+        why = f"the forecast was made {age.total_seconds() / 60:.0f} min ago"
+        return None, why, [f"{why}; no member is given up meanwhile"]
+    missing = sorted({tp.partition for tp in snapshot.partitions} - set(forecast.partitions))
+    if missing:
+        names = ", ".join(map(str, missing[:5])) + ("…" if len(missing) > 5 else "")
+        why = f"the forecast lacks partition {names}"
+        return None, why, [f"{why}; no member is given up meanwhile"]
+    return forecast, None, []
+
+
+def _missing_members(
+    snapshot: GroupSnapshot, memory: PlannerMemory, policy: ScalingPolicy, now: datetime
+) -> list[str]:
+    """Return a reason when fewer members work than should by now."""
+    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
+    changes = memory.history.changes
+    settling = bool(changes) and now < changes[-1].at + 2 * lead + timedelta(seconds=_MINUTE_S)
+    if not snapshot.members or settling or snapshot.replicas is None or snapshot.working >= snapshot.replicas:
+        return []
+    return [f"{snapshot.working} of {snapshot.replicas} members work; no member is given up meanwhile"]
+
+
+@lru_cache(maxsize=64)
+def _cached_curve(capacity: float, shares: bytes, most: int, assignor: str) -> CapacityCurve:
+    return assigned_curve(capacity, np.frombuffer(shares), most, assignor)
+
+
+@lru_cache(maxsize=16)
+def _cached_pool(capacity: float, most: int) -> CapacityCurve:
+    return pool_curve(capacity, most)
+
+
+def _curve(
+    snapshot: GroupSnapshot, forecast: Forecast | None, policy: ScalingPolicy, capacity: float, most: int
+) -> CapacityCurve:
+    if not policy.cap_at_partitions or len(snapshot.partitions) <= 1:
+        return _cached_pool(capacity, most)
+    if forecast is not None:
+        loads = forecast.rates[:, 0, forecast.rates.shape[2] // 2]
+    else:
+        loads = np.array([p.arrival_rate or 0.0 for p in snapshot.partitions.values()])
+    total = loads.sum()
+    shares = np.round(loads / total, 3) if total > 0 else np.full(loads.size, 1 / loads.size)
+    assignor = "planned" if policy.assignment is AssignmentKind.PLANNED else policy.assignor
+    return _cached_curve(capacity, np.ascontiguousarray(shares, dtype=float).tobytes(), most, assignor)
+
+
+@lru_cache(maxsize=16)
+def _knob_arrays(knobs: Knobs, levels: tuple[float, ...], lead_s: float) -> KnobArrays:
+    frame = Frame(pool_curve(1.0, 1), lead_s, 60.0, 0, 1)
+    return KnobArrays.of([knobs], levels, frame)
+
+
+def _correct(memory: PlannerMemory, now: datetime, knobs: KnobArrays, trusted: bool) -> PlannerMemory:
+    promised = memory.due(now)
+    if not trusted or promised is None or not knobs.correction[0]:
+        return memory
+    observed = np.array([sum(memory.recent()[:3]) / 3])
+    margin = corrected(np.array([memory.log_margin]), knobs.correction, knobs.near, observed, np.array([promised]))
+    return replace(memory, log_margin=float(margin[0]))
+
+
+def promise_minutes(lead_s: float) -> int:
+    """Return how many minutes ahead forecasts are held to their word: the lead time and two minutes."""
+    return math.ceil(lead_s / _MINUTE_S) + 2
+
+
+def _promise(memory: PlannerMemory, now: datetime, want: Wanted, frame: Frame) -> PlannerMemory:
+    minutes = promise_minutes(frame.lead_s)
+    cell = int(np.searchsorted(CELLS.starts_s, minutes * _MINUTE_S, side="right")) - 1
+    due = now.replace(second=0, microsecond=0) + timedelta(minutes=minutes)
+    return memory.promised(now, due, float(want.safe[0, cell]))
+
+
+def _minutes(now: datetime) -> list[datetime]:
+    return [now + timedelta(minutes=k) for k in range(int(CELLS.horizon_s // _MINUTE_S))]
+
+
+def _per_cell(effect: Effects) -> Effects:
+    starts = (CELLS.starts_s // _MINUTE_S).astype(np.int64)
+    return Effects(
+        np.maximum.reduceat(effect.exact, starts),
+        np.maximum.reduceat(effect.floor, starts),
+        np.maximum.reduceat(effect.ceiling, starts),
+        np.maximum.reduceat(effect.factor, starts),
+    )
+
+
+def _hot(
+    snapshot: GroupSnapshot, forecast: Forecast | None, capacity: float, policy: ScalingPolicy, knobs: Knobs
+) -> tuple[HotPartition, ...]:
+    if forecast is None or not policy.cap_at_partitions:
+        return ()
+    level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
+    rates = forecast.rates[:, :, level]
+    if float(rates.max(initial=0.0)) <= policy.hot_share * capacity:
+        return ()
+    by_number = {tp.partition: tp for tp in snapshot.partitions}
+    names = [by_number.get(p, TopicPartition(forecast.topic, p)) for p in forecast.partitions]
+    return hot_partitions(names, rates, forecast.origin, forecast.step, capacity, policy.hot_share)
+
+
+def _bound(
+    want: Wanted,
+    curve: CapacityCurve,
+    hot: tuple[HotPartition, ...],
+    ceiling: int | None,
+    limit: int,
+    forecast: Forecast | None,
+    capacity: float,
+    now: datetime,
+) -> Bound:
+    saturating = bound_of(hot)
+    if saturating is not None:
+        return saturating
+    top = float(curve.rates[min(ceiling if ceiling is not None else limit, curve.max_members)])
+    over = want.demand[0] > top * (1 + 1e-9)
+    if over.any():
+        start = now + timedelta(seconds=float(CELLS.starts_s[int(np.argmax(over))]))
+        if ceiling is not None and ceiling < limit:
+            return Bound(BoundKind.DOWNSTREAM, None, start)
+        return Bound(BoundKind.MAX_REPLICAS, None, start)
+    if forecast is None:
+        return Bound(BoundKind.HISTORY)
+    return Bound()
+
+
+def _reasons(
+    want: Wanted,
+    frame: Frame,
+    trusted: Forecast | None,
+    distrust: str | None,
+    careful: Sequence[str],
+    waits: Sequence[str],
+    memory: PlannerMemory,
+    replicas: int,
+    requested: int,
+    size: int,
+) -> list[str]:
+    reasons = [distrust] if distrust else []
+    near = float(want.demand[0, : CELLS.within(frame.lead_s + _MINUTE_S)].max())
+    peak = float(want.demand[0].max())
+    if trusted is not None:
+        reasons.append(f"{trusted.method} ({trusted.rung.value}): {near:.4g} records/s now, {peak:.4g} within 6 h")
+        if memory.log_margin > 0.01:
+            reasons.append(f"margin raised by {math.expm1(memory.log_margin):.0%} after surprises")
+        if want.floor[0] >= near * 0.999 > 0:
+            reasons.append(f"the rate seen and its trend ask for {want.floor[0]:.4g} records/s, more than the forecast")
+    else:
+        reasons.append(f"planned from what is seen: {near:.4g} records/s to serve")
+    if want.drain[0] > 0:
+        reasons.append(f"{want.drain[0]:.4g} records/s more to drain the backlog")
+    if replicas > requested:
+        reasons.append(f"{requested} → {replicas} members: needed within the lead time of {frame.lead_s:.0f} s")
+    elif replicas < requested:
+        reasons.append(f"{requested} → {replicas} members: forecast and observation agree that fewer do")
+    elif size == requested:
+        reasons.append(f"{replicas} members stay: a change would cost more than it saves")
+    return [*reasons, *waits, *careful]
+
+
+def _steps(want: Wanted, frame: Frame, price: float, replicas: int, now: datetime) -> list[PlannedStep]:
+    need = np.minimum(want.need[0], frame.max_replicas)
+    stretches = cheapest_stretches(need, CELLS.hours, price, replicas)
+    ends = [s.cell for s in stretches[1:]] + [CELLS.count]
+    return [
+        PlannedStep(
+            now + timedelta(seconds=float(CELLS.starts_s[s.cell])),
+            s.replicas,
+            float(want.demand[0, s.cell : end].max()),
+        )
+        for s, end in zip(stretches, ends, strict=True)
+    ]
+
+
+def _loads(
+    snapshot: GroupSnapshot, forecast: Forecast | None, knobs: Knobs, steps: Sequence[PlannedStep], now: datetime
+) -> dict[TopicPartition, float | None]:
+    """Return each partition's peak until the next planned step, or what is seen of it."""
+    seen: dict[TopicPartition, float | None] = {tp: p.arrival_rate for tp, p in snapshot.partitions.items()}
+    if forecast is None:
+        return seen
+    until = steps[1].start if len(steps) > 1 else forecast.origin + forecast.horizon
+    first = max(0, int((now - forecast.origin) / forecast.step))
+    last = max(first + 1, math.ceil((until - forecast.origin) / forecast.step))
+    level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
+    peaks: NDArray[np.float64] = forecast.rates[:, min(first, forecast.steps - 1) : last, level].max(axis=1)
+    by_number = dict(zip(forecast.partitions, peaks.tolist(), strict=True))
+    return {tp: max(by_number.get(tp.partition, 0.0), rate or 0.0) for tp, rate in seen.items()}
+
+
+def _l1(loads: NDArray[np.float64], capacity: float) -> int:
+    return math.ceil(float(loads.sum()) / capacity - 1e-9)
+
+
+def _assigned(
+    steps: list[PlannedStep],
+    snapshot: GroupSnapshot,
+    loads: dict[TopicPartition, float | None],
+    policy: ScalingPolicy,
+    memory: PlannerMemory,
+    capacity: float,
+    now: datetime,
+) -> tuple[list[PlannedStep], PlannerMemory, list[str]]:
+    """Give the members that work (or all, if none does) their partitions."""
+    members = [m for m in snapshot.members if m.ready and not m.draining] or list(snapshot.members)
+    if not members or not loads:
+        return steps, memory, ["nobody is there to own partitions yet"]
+    result = assign(
+        loads,
+        members,
+        capacity=capacity,
+        skew_limit=policy.skew_limit,
+        move_budget=moves_left(memory.history, now, policy),
+    )
+    first = replace(steps[0], assignment=result.assignment, moves=result.moves)
+    stopped = sum(m.source is not None for m in result.moves)
+    history = moved(memory.history, now, stopped) if stopped else memory.history
+    return [first, *steps[1:]], replace(memory, history=history), list(result.reasons)
