@@ -48,7 +48,7 @@ class CapacityCurve:
 def pool_curve(capacity: float, max_members: int) -> CapacityCurve:
     """Return the curve of members that share one pool of work."""
     sizes = np.arange(max_members + 1)
-    return CapacityCurve(sizes * capacity, sizes)
+    return CapacityCurve(sizes.astype(np.float64) * capacity, sizes)
 
 
 def assigned_curve(capacity: float, shares: Floats, max_members: int, assignor: str = "planned") -> CapacityCurve:

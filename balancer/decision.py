@@ -55,8 +55,11 @@ class Frame:
 
     @property
     def covered(self) -> Integers:
-        """Last cell that a request made in each cell must still cover: lead time and one tick."""
-        return self.cells.covered(self.lead_s + TICK_S)
+        """Last cell that a request made in each cell must still cover: lead time, one tick, and half a cell.
+
+        A cell's demand is a mean over five minutes, so a rise shows in it half a cell late.
+        """
+        return self.cells.covered(self.lead_s + TICK_S + self.cells.widths_s[0] / 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -118,9 +118,10 @@ def plan(
     windows = spans(rules, now, now + timedelta(seconds=CELLS.horizon_s)) if rules else ()
     effect = _per_cell(effects(windows, _minutes(now))) if windows else None
 
+    levels: tuple[float, ...] = (0.5,)
     if trusted is None:
         knobs = replace(knobs, trust_forecast=False, utilization=min(knobs.utilization, policy.target_utilization))
-        quantiles, levels = np.zeros((CELLS.count, 1)), (0.5,)
+        quantiles = np.zeros((CELLS.count, 1))
     else:
         quantiles, levels = forecast_cells(trusted, now, CELLS), trusted.levels
     if effect is not None:
@@ -225,9 +226,7 @@ def _judge(
     return forecast, None, []
 
 
-def _missing_members(
-    snapshot: GroupSnapshot, memory: PlannerMemory, policy: ScalingPolicy, now: datetime
-) -> list[str]:
+def _missing_members(snapshot: GroupSnapshot, memory: PlannerMemory, policy: ScalingPolicy, now: datetime) -> list[str]:
     """Return a reason when fewer members work than should by now."""
     lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
     changes = memory.history.changes

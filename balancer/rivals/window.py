@@ -8,13 +8,13 @@ from balancer.simulator.batch import SLOT_S, Floats, Integers
 
 
 class HighestWithin:
-    """Highest of the wishes of the last ``window_s`` seconds, per run; wishes come every 15 s.
+    """Highest of the wishes of the last ``window_s`` seconds, per run; wishes come every ``every_s`` seconds.
 
     A block maximum per distinct window keeps this at constant cost per wish.
     """
 
-    def __init__(self, window_s: Floats) -> None:
-        lengths = np.maximum(1, np.round(np.asarray(window_s) / SLOT_S)).astype(np.int64)
+    def __init__(self, window_s: Floats, every_s: float = SLOT_S) -> None:
+        lengths = np.maximum(1, np.round(np.asarray(window_s) / every_s)).astype(np.int64)
         self._groups = [(int(n), np.flatnonzero(lengths == n)) for n in np.unique(lengths)]
         self._rings = [np.zeros((n, runs.size), dtype=np.int64) for n, runs in self._groups]
         # suffix maxima of the block before, running maximum of the block that is being written (van Herk)

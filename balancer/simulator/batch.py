@@ -1,7 +1,8 @@
 """Many runs of one fluid queue side by side: what tuning on history needs, in one pass of NumPy over all of them.
 
-Time goes in slots of 15 s. The semantics are those of the exact simulation; where an instant falls inside a slot it is
-rounded up to the slot's end, so a batch run is never better than the exact one by more than a slot.
+Time goes in slots of 15 s (or a minute, for policies that decide once a minute). The semantics are those of the exact
+simulation; where an instant falls inside a slot it is rounded up to the slot's end, so a batch run is never better
+than the exact one by more than a slot.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 SLOT_S = 15
-SLOTS_PER_MINUTE = 60 // SLOT_S
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -82,13 +82,19 @@ class BatchFigures:
         return self.rescales / self.days
 
 
-def run_batch(policy: BatchPolicy, setting: Setting, row: Integers, scale: Floats | None = None) -> BatchFigures:
-    """Simulate one run per entry of ``row`` (index into the setting's rows), its arrivals times ``scale``."""
+def run_batch(
+    policy: BatchPolicy, setting: Setting, row: Integers, scale: Floats | None = None, slot_s: int = SLOT_S
+) -> BatchFigures:
+    """Simulate one run per entry of ``row`` (index into the setting's rows), its arrivals times ``scale``.
+
+    The policy is asked once a slot; ``slot_s`` divides a minute.
+    """
+    per_minute = 60 // slot_s
     runs = row.size
     factor = np.ones(runs) if scale is None else scale
     minutes = setting.minutes
-    lead = max(0, math.ceil(setting.start_s / SLOT_S))
-    deadline = max(1, math.ceil(setting.slo_s / SLOT_S))
+    lead = max(0, math.ceil(setting.start_s / slot_s))
+    deadline = max(1, math.ceil(setting.slo_s / slot_s))
     first = np.maximum(1, np.ceil(minutes[row, 0] * factor / 60 / (0.8 * setting.capacity))).astype(np.int64)
     requests = np.repeat(first[:, None], lead + 1, axis=1)
     requested, working = first.copy(), first.copy()
@@ -97,17 +103,17 @@ def run_batch(policy: BatchPolicy, setting: Setting, row: Integers, scale: Float
     stall, counted = np.zeros(runs), np.zeros(runs)
     late, paid, rescales = np.zeros(runs), np.zeros(runs), np.zeros(runs, dtype=np.int64)
     rate = setting.before[row] * factor / 60
-    slots = minutes.shape[1] * SLOTS_PER_MINUTE
+    slots = minutes.shape[1] * per_minute
     per_slot = minutes[row, 0]
-    full = SLOT_S * setting.capacity
+    full = slot_s * setting.capacity
     for slot in range(slots + deadline):
         if slot < slots:
-            minute, part = divmod(slot, SLOTS_PER_MINUTE)
+            minute, part = divmod(slot, per_minute)
             if part == 0:
                 if minute:
-                    rate = per_slot * (SLOTS_PER_MINUTE / 60)
-                per_slot = minutes[row, minute] * factor / SLOTS_PER_MINUTE
-            wanted = policy.decide(Seen(slot * SLOT_S, backlog, rate, requested, working))
+                    rate = per_slot * (per_minute / 60)
+                per_slot = minutes[row, minute] * factor / per_minute
+            wanted = policy.decide(Seen(slot * slot_s, backlog, rate, requested, working))
             rescales += wanted != requested
             requested = wanted
             paid += requested
@@ -119,8 +125,8 @@ def run_batch(policy: BatchPolicy, setting: Setting, row: Integers, scale: Float
         working = now_working
         able = working * full
         if stall.any():
-            able = able * (1.0 - np.minimum(stall, SLOT_S) / SLOT_S)
-            stall = np.maximum(stall - SLOT_S, 0.0)
+            able = able * (1.0 - np.minimum(stall, slot_s) / slot_s)
+            stall = np.maximum(stall - slot_s, 0.0)
         work = backlog + per_slot
         done = np.minimum(work, able)
         backlog = work - done
@@ -134,4 +140,4 @@ def run_batch(policy: BatchPolicy, setting: Setting, row: Integers, scale: Float
             counted = due
     total = np.maximum(arrived, 1e-9)
     days = minutes.shape[1] / 1440
-    return BatchFigures(late / total, paid * SLOT_S / 3600, rescales, days)
+    return BatchFigures(late / total, paid * slot_s / 3600, rescales, days)

@@ -213,6 +213,8 @@ class SimulatedGroup:
             for partition, owner in zip(self._partitions, self.owners.tolist(), strict=True):
                 if 0 <= owner < len(owned):
                     owned[owner].append(partition)
+        elif ids:
+            owned[0] += self._partitions  # one pool that everybody shares
         return GroupSnapshot(
             group=group,
             at=self.now,

@@ -1,0 +1,193 @@
+"""Knobs learned on the stream's own history: the cheapest setting that kept the lateness target, stressed.
+
+The last weeks before an instant are simulated for a grid of settings in one pass, once as they were and once with
+demand above the forecast. A setting is allowed when both keep the lateness target and the change budget holds; the
+cheapest allowed one is taken. Two rounds: how careful and how trusting first, how patient then.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.capacity import pool_curve
+from balancer.decision import Frame, KnobArrays, Observed, settled, wanted
+from balancer.demand import CELLS, corrected, correction_profile
+from balancer.floor import RECENT_MINUTES
+from balancer.knobs import Knobs
+from balancer.planner import promise_minutes
+from balancer.rivals.window import HighestWithin
+from balancer.simulator.batch import Floats, Integers, Seen, Setting, run_batch
+
+STRESSES = (1.0, 1.07)
+_CAREFUL = tuple(
+    Knobs(near_level=near, slack=slack, correction=eta, floor=floor, far_level=0.7, price_h=1.0)
+    for near, slack, (eta, floor) in itertools.product(
+        (0.8, 0.9, 0.95, 0.97, 0.99, 0.995), (0.0, 0.1, 0.2), ((0.0, 0.0), (0.1, 0.8), (0.1, 1.0))
+    )
+)
+_REACTIVE = tuple(
+    Knobs(trust_forecast=False, utilization=u, dwell=timedelta(minutes=w))
+    for u, w in itertools.product((0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95), (5, 15, 30, 60, 90))
+)
+_PATIENCE = tuple(itertools.product((0.5, 0.8), (0.25, 0.5, 1.0, 2.0), (5, 10, 20, 30)))
+_KEPT = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Past:
+    """History to learn on: rows of equal length, each with the forecasts that could have been made in it.
+
+    Parameters
+    ----------
+    minutes
+        Shape (rows, minutes), records per minute.
+    before
+        Shape (rows, 4), records in the four minutes before each row, oldest first.
+    cells
+        Shape (rows, minutes, cells, levels): forecast peaks, records/s; None where nothing could be forecast.
+    levels
+        Quantile levels.
+    """
+
+    minutes: Floats
+    before: Floats
+    cells: NDArray[np.float32] | None
+    levels: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """What settings did on history: worst late share, hours over the rows, changes a day; one entry a setting."""
+
+    knobs: tuple[Knobs, ...]
+    late: Floats
+    late_stressed: Floats
+    hours: Floats
+    rescales_per_day: Floats
+
+
+class _Runs:
+    """The planner's minute on many runs at once."""
+
+    def __init__(
+        self, past: Past, knobs: Sequence[Knobs], row: Integers, scale: Floats, frame: Frame, budget: int
+    ) -> None:
+        self._frame = frame
+        self._row = row
+        self._cells = past.cells
+        self._knobs = KnobArrays.of(knobs, past.levels, frame)
+        rates = np.concatenate([past.before, past.minutes], axis=1) / 60
+        self._rates = rates
+        self._scale = scale
+        self._dwell = np.array([k.dwell.total_seconds() for k in knobs])
+        self._window = HighestWithin(self._dwell + 60, 60)
+        self._margin = np.zeros(row.size)
+        self._lead = promise_minutes(frame.lead_s)
+        self._cell = int(np.searchsorted(CELLS.starts_s, self._lead * 60, side="right")) - 1
+        self._promised = np.zeros((self._lead, row.size))
+        self._changed = np.zeros((1440, row.size), dtype=bool)
+        self._left = np.full(row.size, budget)
+        self._changed_s = np.zeros(row.size)
+        self._profile = correction_profile(CELLS)
+        self._none = np.zeros((row.size, CELLS.count, len(past.levels)))
+
+    def decide(self, seen: Seen) -> Integers:
+        """Return the members to request; asked once a minute."""
+        minute = int(seen.at_s // 60)
+        window = self._rates[self._row, minute : minute + RECENT_MINUTES] * self._scale[:, None]
+        recent = window[:, ::-1].T
+        place = minute % self._lead
+        if minute >= self._lead:
+            self._margin = corrected(
+                self._margin, self._knobs.correction, self._knobs.near, recent[:3].mean(axis=0), self._promised[place]
+            )
+            self._margin = np.where(self._knobs.correction > 0, self._margin, 0.0)
+        quantiles = self._none if self._cells is None else self._cells[self._row, minute].astype(np.float64)
+        observed = Observed(recent, seen.lag, seen.working, seen.requested)
+        want = wanted(quantiles, observed, self._margin, self._knobs, self._frame, self._profile)
+        self._promised[place] = want.safe[:, self._cell]
+        highest = self._window.add(want.size)
+        day = minute % 1440
+        self._left += self._changed[day]
+        chosen = settled(want.size, seen.requested, highest, seen.at_s - self._changed_s, self._dwell, self._left)
+        did = chosen != seen.requested
+        self._changed[day] = did
+        self._left -= did
+        self._changed_s[did] = seen.at_s
+        return chosen
+
+
+def try_knobs(
+    past: Past,
+    knobs: Sequence[Knobs],
+    setting: Setting,
+    frame: Frame,
+    budget: int,
+    stresses: Sequence[float] = STRESSES,
+) -> Tried:
+    """Simulate every setting on every row, under every stress."""
+    rows = past.minutes.shape[0]
+    each = rows * len(stresses)
+    row = np.tile(np.tile(np.arange(rows), len(stresses)), len(knobs))
+    scale = np.tile(np.repeat(np.array(stresses), rows), len(knobs))
+    spread = [k for k in knobs for _ in range(each)]
+    runs = _Runs(past, spread, row, scale, frame, budget)
+    figures = run_batch(runs, setting, row, scale, slot_s=60)
+    volume = past.minutes.sum(axis=1)
+    weight = volume / max(float(volume.sum()), 1e-9)
+    late = figures.late_share.reshape(len(knobs), len(stresses), rows)
+    hours = figures.hours.reshape(len(knobs), len(stresses), rows)
+    changes = figures.rescales_per_day.reshape(len(knobs), len(stresses), rows)
+    return Tried(
+        tuple(knobs),
+        (late[:, 0] * weight).sum(axis=1),
+        (late * weight).sum(axis=2).max(axis=1),
+        hours[:, 0].sum(axis=1),
+        changes[:, 0].mean(axis=1),
+    )
+
+
+def ranked(tried: Tried, late_target: float, budget: int) -> Integers:
+    """Return the settings' indices, best first: allowed ones by hours, then the others by how little they miss."""
+    over = np.maximum(tried.late / (0.5 * late_target), tried.late_stressed / late_target)
+    busy = np.maximum(tried.rescales_per_day / (0.9 * budget) - 1.0, 0.0)
+    relative = tried.hours / max(float(tried.hours.min()), 1e-9)
+    miss = np.log10(np.maximum(over, 1.0)) * 0.5 + busy
+    allowed = (over <= 1.0) & (busy <= 0.0)
+    return np.lexsort((np.where(allowed, relative, relative + 3 * miss), ~allowed)).astype(np.int64)
+
+
+def learn_knobs(
+    past: Past, setting: Setting, frame: Frame, *, late_target: float = 1e-4, budget: int = 24
+) -> tuple[Knobs, Tried]:
+    """Return the best knobs on history, and the last round of what was tried."""
+    trusting = _CAREFUL if past.cells is not None else ()
+    first = try_knobs(past, (*trusting, *_REACTIVE), setting, frame, budget)
+    order = ranked(first, late_target, budget)
+    seeds = [first.knobs[i] for i in order[:_KEPT]]
+    second = list(seeds)
+    for seed in seeds:
+        if seed.trust_forecast:
+            second += [
+                replace(seed, far_level=far, price_h=price, dwell=timedelta(minutes=dwell))
+                for far, price, dwell in _PATIENCE
+            ]
+    last = try_knobs(past, tuple(dict.fromkeys(second)), setting, frame, budget)
+    best = int(ranked(last, late_target, budget)[0])
+    words = (
+        f"{past.minutes.shape[0]} × {past.minutes.shape[1] / 1440:.3g} days of history: "
+        f"{last.late[best]:.4%} late, {last.late_stressed[best]:.4%} stressed, "
+        f"{last.rescales_per_day[best]:.3g} changes a day, {last.hours[best]:.4g} member-hours"
+    )
+    return replace(last.knobs[best], learned_on=words), last
+
+
+def frame_of(capacity: float, start_s: float, slo_s: float, most: int, least: int = 1) -> Frame:
+    """Return the frame of one pool of work."""
+    return Frame(pool_curve(capacity, most), start_s, slo_s, least, most)

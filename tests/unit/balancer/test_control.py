@@ -1,0 +1,152 @@
+"""The one tick over ports: in-memory twins, failures on the way, and the same loop over simulated members."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from balancer.actuation import Actuation, ActuationState
+from balancer.control import KNOBS, MEMORY, ControlLoop
+from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, StaleLeader, TargetUnavailable
+from balancer.group import GroupSnapshot
+from balancer.knobs import Knobs
+from balancer.plan import ScalingPlan
+from balancer.plans.base import LeaderToken
+from balancer.plans.memory import MemoryPlanStore
+from balancer.policy import ScalingPolicy
+from balancer.simulator.arrivals import ArrivalTrace
+from balancer.simulator.group import SimulatedGroup
+from forecaster.forecast import Forecast, NoForecast, Rung
+from forecaster.topics import GroupId
+
+T0 = datetime(2026, 1, 5, tzinfo=UTC)
+G = GroupId("orders")
+POLICY = ScalingPolicy(capacity_per_member=10.0, lead_time=timedelta(seconds=120), cap_at_partitions=False)
+
+
+def nothing(group: GroupId, now: datetime) -> NoForecast:
+    return NoForecast(str(group), now, "no history")
+
+
+def make(rate: float = 30.0, mode: str = "act") -> tuple[ControlLoop, SimulatedGroup, MemoryPlanStore, LeaderToken]:
+    trace = ArrivalTrace(T0, 60, np.full((1, 240), rate * 60))
+    group = SimulatedGroup(G, trace, capacity=10.0, start_s=120, pause_s=6, at=T0, working=1)
+    store = MemoryPlanStore()
+    token = store.lead(G, "me", timedelta(hours=9))
+    assert token is not None
+    return ControlLoop(G, group, nothing, store, group, POLICY, mode=mode), group, store, token
+
+
+def run(loop: ControlLoop, group: SimulatedGroup, token: LeaderToken, minutes: int) -> None:
+    for _ in range(minutes):
+        group.advance_to(group.elapsed_s + 60)
+        loop.tick(group.now, token)
+
+
+def test_a_tick_observes_plans_publishes_actuates_and_verifies() -> None:
+    loop, group, store, token = make()
+    run(loop, group, token, 6)
+    assert group.fleet.working >= 4
+    latest = store.latest(G)
+    assert latest is not None
+    assert latest[1].replicas == group.fleet.requested
+    decisions = store.decisions(G, T0)
+    assert len(decisions) == 6
+    assert decisions[0].actuation is not None
+    assert loop.pending is None  # verified as effective
+
+
+@pytest.mark.parametrize("mode", ["off", "recommend", "shadow"])
+def test_only_mode_act_acts(mode: str) -> None:
+    loop, group, store, token = make(mode=mode)
+    run(loop, group, token, 5)
+    assert group.fleet.requested == 1
+    assert (store.latest(G) is None) == (mode == "off")
+
+
+def test_b26_a_restart_goes_on_with_what_was_learned() -> None:
+    loop, group, store, token = make()
+    store.learn(G, KNOBS, Knobs(near_level=0.9).to_json(), token)
+    run(loop, group, token, 8)
+    again = ControlLoop(G, group, nothing, store, group, POLICY)
+    again.tick(group.now, token)
+    assert again.knobs is not None
+    assert again.knobs.near_level == 0.9
+    assert again.memory is not None
+    assert len(again.memory.history.wishes) >= 8
+    assert store.learned(G, MEMORY) is not None
+
+
+class Blind(SimulatedGroup):
+    def observe(self, group: GroupId) -> GroupSnapshot:
+        raise ObserverUnavailable("the brokers do not answer")
+
+
+class Stuck(SimulatedGroup):
+    def scale(self, group: GroupId, replicas: int, now: datetime, *, leaving: tuple[str, ...] = ()) -> Actuation:
+        raise TargetUnavailable("the target does not answer")
+
+
+class Deaf(MemoryPlanStore):
+    def publish(self, plan: ScalingPlan, token: LeaderToken) -> int:
+        raise PlanStoreUnavailable("the plan store does not answer")
+
+
+@pytest.mark.parametrize("fault", ["observer", "actuator", "plans"])
+def test_a_failure_on_the_way_holds_and_says_so(fault: str) -> None:
+    loop, group, store, token = make(rate=5.0)
+    kind = {"observer": Blind, "actuator": Stuck}.get(fault, SimulatedGroup)
+    other = kind(G, group.trace, capacity=10.0, start_s=0, pause_s=0, at=T0, working=9)
+    plans = Deaf() if fault == "plans" else store
+    if fault == "plans":
+        token = plans.lead(G, "me", timedelta(hours=1))  # type: ignore[assignment]
+    loop = ControlLoop(G, other, nothing, plans, other, POLICY, knobs=Knobs(dwell=timedelta(minutes=1)))
+    said = []
+    for _ in range(120):
+        other.advance_to(other.elapsed_s + 60)
+        said.append(loop.tick(other.now, token).error)
+    assert other.fleet.requested == 9
+    assert any(error is not None and error.startswith("hold: the ") for error in said)
+
+
+def test_a_stale_leader_is_told_so() -> None:
+    loop, group, store, token = make()
+    store.resign(token)
+    assert store.lead(G, "other", timedelta(hours=1)) is not None
+    with pytest.raises(StaleLeader):
+        loop.tick(group.now, token)
+    assert group.fleet.requested == 1
+
+
+def test_b29_an_action_without_effect_is_reported() -> None:
+    trace = ArrivalTrace(T0, 60, np.full((1, 240), 1800.0))
+    group = SimulatedGroup(G, trace, capacity=10.0, start_s=36000, pause_s=6, at=T0, working=1)
+    store = MemoryPlanStore()
+    token = store.lead(G, "me", timedelta(hours=9))
+    assert token is not None
+    loop = ControlLoop(G, group, nothing, store, group, replace(POLICY, max_replicas=5))
+    verdicts = []
+    for _ in range(20):
+        group.advance_to(group.elapsed_s + 60)
+        tick = loop.tick(group.now, token)
+        verdicts.append(tick.verdict.actuation.state if tick.verdict else None)
+    assert ActuationState.INEFFECTIVE in verdicts
+
+
+def test_forecasts_scale_ahead_of_the_rise() -> None:
+    loop, group, _, token = make(rate=30.0)
+
+    def rising(name: GroupId, now: datetime) -> Forecast:
+        minutes = np.arange(0, 360, 5) + (now - T0).total_seconds() / 60
+        total = np.where(minutes < 60, 30.0, 90.0)[:, None] * np.array([1.0, 1.05])
+        levels = (0.5, 0.99)
+        return Forecast("t", now, timedelta(minutes=5), (0,), levels, total[None], total, "test", Rung.OWN_MODEL)
+
+    loop.forecast = rising
+    run(loop, group, token, 50)
+    assert group.fleet.working == 4
+    run(loop, group, token, 10)
+    assert group.fleet.working == 10  # before the rise at minute 60

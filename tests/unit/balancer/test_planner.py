@@ -1,0 +1,291 @@
+"""Properties of schedule and planner: monotone, bounded, never down on errors, reasons for everything."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer.capacity import assigned_curve, pool_curve
+from balancer.group import GroupSnapshot, Member, PartitionState
+from balancer.knobs import Knobs
+from balancer.plan import BoundKind
+from balancer.planner import plan
+from balancer.policy import AssignmentKind, ScalingPolicy
+from balancer.prescaling import Rule
+from balancer.schedule import brought_forward, cheapest_stretches, first_choice
+from forecaster.forecast import Forecast, NoForecast, Rung
+from forecaster.topics import GroupId, TopicPartition
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+G = GroupId("orders")
+POLICY = ScalingPolicy(capacity_per_member=10.0, lead_time=timedelta(seconds=120), max_replicas=20)
+LEVELS = (0.5, 0.9, 0.99)
+
+
+def snapshot(
+    replicas: int | None = 4, rate: float | None = 30.0, lag: int | None = 0, partitions: int = 1, working: int = 4
+) -> GroupSnapshot:
+    parts = [TopicPartition("orders", p) for p in range(partitions)]
+    each = None if rate is None else rate / partitions
+    owned = [tuple(p for p in parts if p.partition % max(working, 1) == m) for m in range(working)]
+    return GroupSnapshot(
+        G,
+        NOW,
+        replicas,
+        tuple(Member(f"m-{i}", owned[i]) for i in range(working)),
+        {p: PartitionState(None if lag is None else lag // partitions, each) for p in parts},
+    )
+
+
+def forecast(rates: list[float], partitions: int = 1, origin: datetime = NOW) -> Forecast:
+    total = np.array(rates)[:, None] * np.array([1.0, 1.1, 1.3])
+    each = np.repeat(total[None] / partitions, partitions, axis=0)
+    return Forecast(
+        "orders", origin, timedelta(minutes=5), tuple(range(partitions)), LEVELS, each, total, "test", Rung.OWN_MODEL
+    )
+
+
+POOL = replace(POLICY, cap_at_partitions=False)
+rates_of_a_day = st.lists(st.floats(0, 400), min_size=12, max_size=72)
+
+
+def slow_path(need: list[int], hours: list[float], price: float, first: int) -> float:
+    best = {first: first * hours[0] if first >= need[0] else np.inf}
+    for n, h in zip(need[1:], hours[1:], strict=True):
+        best = {
+            m: min(c + (price if m != b else 0.0) for b, c in best.items()) + (m * h if m >= n else np.inf)
+            for m in range(max(max(need), first) + 1)
+        }
+    return min(best.values())
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=9), st.sampled_from([0.0, 0.3, 1.0, 5.0]), st.integers(0, 7))
+def test_schedule_is_the_cheapest_path(need: list[int], price: float, current: int) -> None:
+    array, hours = np.array(need), np.linspace(0.1, 1.0, len(need))
+    chosen = int(first_choice(array, hours, price, np.array(current)))
+    assert chosen >= need[0]
+
+    def total(first: int) -> float:
+        return slow_path(need, hours.tolist(), price, first) + (price if first != current else 0.0)
+
+    assert total(chosen) == pytest.approx(min(total(n) for n in range(max(need) + 1) if n >= need[0]), abs=1e-9) or (
+        chosen == current and total(chosen) <= min(total(n) for n in range(need[0], max(need) + 1)) + 1e-9
+    )
+    path = cheapest_stretches(array, hours, price, chosen)
+    sizes = [s.replicas for s in path]
+    assert all(a != b for a, b in itertools.pairwise(sizes))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=3, max_size=12), st.integers(0, 3))
+def test_requests_cover_need_through_the_lead_time(need: list[int], lead: int) -> None:
+    covered = np.minimum(np.arange(len(need)) + lead, len(need) - 1)
+    requested = brought_forward(np.array(need), covered)
+    working = [min(requested[max(0, t - lead) : t + 1]) for t in range(len(need))]
+    assert all(w >= n for w, n in zip(working[lead:], need[lead:], strict=True))
+
+
+@settings(deadline=None, max_examples=60)
+@given(rates_of_a_day, st.floats(1.0, 3.0), st.integers(1, 20), st.integers(0, 3000))
+def test_d8_more_forecast_never_means_fewer_replicas(rates: list[float], factor: float, current: int, lag: int) -> None:
+    seen = snapshot(current, 30.0, lag, working=current)
+    less = plan(seen, forecast(rates), POOL, NOW).plan
+    more = plan(seen, forecast([r * factor for r in rates]), POOL, NOW).plan
+    assert more.replicas >= less.replicas
+    assert all(POOL.min_replicas <= s.replicas <= POOL.max_replicas for s in more.steps)
+
+
+@settings(deadline=None, max_examples=40)
+@given(rates_of_a_day, st.integers(1, 12), st.integers(1, 9), st.floats(0, 500), st.sampled_from(AssignmentKind))
+def test_b1_never_more_members_than_partitions_and_each_owned_once(
+    rates: list[float], partitions: int, working: int, rate: float, kind: AssignmentKind
+) -> None:
+    working = min(working, partitions)
+    seen = snapshot(working, rate, 100, partitions, working)
+    made = plan(seen, forecast(rates, partitions), replace(POLICY, assignment=kind), NOW).plan
+    assert all(1 <= s.replicas <= partitions for s in made.steps)
+    first = made.steps[0].assignment
+    if kind is AssignmentKind.PLANNED:
+        assert first is not None
+        owned = sorted(p for parts in first.values() for p in parts)
+        assert owned == sorted(seen.partitions)
+
+
+def test_b2_the_last_step_is_reached() -> None:
+    seen = snapshot(59, 630.0, 0, 64, 59)
+    made = plan(seen, forecast([630.0] * 72, 64), replace(POLICY, max_replicas=64), NOW).plan
+    assert made.replicas == 64
+
+
+def test_b4_one_jump_to_the_planned_size() -> None:
+    assert plan(snapshot(1, 10.0), forecast([10.0] * 2 + [150.0] * 70), POOL, NOW).plan.replicas in (2, 20)
+    assert plan(snapshot(1, 10.0), forecast([150.0] * 72), POOL, NOW).plan.replicas == 20
+
+
+def settle(rates: list[float], minutes: int, knobs: Knobs, rate: float = 30.0, current: int = 9) -> list[int]:
+    """Tick on for some minutes; return what is requested after each."""
+    memory, sizes = None, []
+    for minute in range(minutes):
+        at = NOW + timedelta(minutes=minute)
+        seen = replace(snapshot(current, rate, working=current), at=at)
+        planned = plan(seen, forecast(rates, origin=at), POOL, at, knobs=knobs, memory=memory)
+        memory, current = planned.memory, planned.plan.replicas
+        sizes.append(current)
+    return sizes
+
+
+def test_b9_down_only_after_the_dwell_and_then_in_one_step() -> None:
+    sizes = settle([30.0] * 72, 40, Knobs(dwell=timedelta(minutes=20), price_h=0.1))
+    assert sizes[:20] == [9] * 20
+    assert len(set(sizes)) == 2
+    assert sizes[-1] == 4
+
+
+def test_d19_forecast_alone_never_takes_demand_below_what_is_seen() -> None:
+    low, seen = [5.0] * 72, snapshot(9, 85.0, working=9)
+    assert plan(seen, forecast(low), POOL, NOW).plan.replicas == 9
+    assert set(settle(low, 60, Knobs(dwell=timedelta(minutes=5)), rate=85.0)) == {9}
+
+
+def test_d20_size_is_that_of_the_moment_when_members_would_be_ready() -> None:
+    rising = [30.0, 30.0, 80.0] + [80.0] * 69
+    soon = replace(POOL, lead_time=timedelta(seconds=60))
+    late = replace(POOL, lead_time=timedelta(seconds=600))
+    knobs = Knobs(near_level=0.9)
+    assert plan(snapshot(), forecast(rising), soon, NOW, knobs=knobs).plan.replicas == 4
+    assert plan(snapshot(), forecast(rising), late, NOW, knobs=knobs).plan.replicas == 9
+
+
+def test_b33_a_backlog_that_drains_by_itself_adds_nobody() -> None:
+    few = plan(snapshot(6, 30.0, 1500, working=6), forecast([30.0] * 72), POOL, NOW).plan
+    much = plan(snapshot(6, 30.0, 60000, working=6), forecast([30.0] * 72), POOL, NOW).plan
+    assert few.replicas == 6
+    assert much.replicas == 20
+    assert any("drain the backlog" in reason for reason in much.reasons)
+
+
+@pytest.mark.parametrize(
+    ("seen", "policy", "at", "word"),
+    [
+        (snapshot(), POOL, NOW + timedelta(minutes=10), "last seen 600 s ago"),
+        (snapshot(), replace(POOL, capacity_per_member=None), NOW, "capacity of a member is not known"),
+        (snapshot(replicas=None), POOL, NOW, "scale target"),
+        (snapshot(rate=None), POOL, NOW, "arrival rate"),
+    ],
+)
+def test_what_is_wrong_or_unknown_holds_and_says_why(
+    seen: GroupSnapshot, policy: ScalingPolicy, at: datetime, word: str
+) -> None:
+    made = plan(seen, forecast([1.0] * 72), policy, at).plan
+    assert made.hold
+    assert made.replicas == 4
+    assert word in made.reasons[0]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(["none", "old", "partial", "unknown lag", "members gone"]), st.integers(2, 20))
+def test_a16_no_error_path_scales_down(kind: str, current: int) -> None:
+    memory, wish = None, Knobs(dwell=timedelta(minutes=1), price_h=0.0)
+    for minute in range(30):
+        at = NOW + timedelta(minutes=minute)
+        seen = replace(snapshot(current, 5.0, partitions=2, working=current), at=at)
+        given_forecast: Forecast | NoForecast | None = forecast([5.0] * 72, 2, at)
+        if kind == "none":
+            given_forecast = None
+        elif kind == "old":
+            given_forecast = forecast([5.0] * 72, 2, at - timedelta(hours=1))
+        elif kind == "partial":
+            given_forecast = forecast([5.0] * 72, 1, at)
+        elif kind == "unknown lag":
+            states = dict(seen.partitions)
+            states[TopicPartition("orders", 1)] = PartitionState(None, 2.0, why="leader gone")
+            seen = replace(seen, partitions=states)
+        else:
+            seen = replace(seen, members=seen.members[: current // 2])
+        planned = plan(seen, given_forecast, POOL, at, knobs=wish, memory=memory)
+        memory = planned.memory
+        assert planned.plan.replicas >= current
+        assert any("no member is given up" in reason for reason in planned.plan.reasons)
+
+
+def test_too_little_history_is_a_result_that_may_scale_both_ways() -> None:
+    none = NoForecast("orders", NOW, "one day of history, two are needed")
+    made = plan(snapshot(1, 95.0, working=1), none, POOL, NOW).plan
+    assert made.replicas > 9
+    assert made.bound_by.kind is BoundKind.HISTORY
+    assert any("one day of history" in reason for reason in made.reasons)
+
+
+def test_e2_a_partition_beyond_one_member_bounds_the_plan() -> None:
+    total = np.array([60.0] * 72)[:, None] * np.ones(3)
+    each = np.stack([total * 0.5] + [total * 0.5 / 11] * 11)
+    skewed = Forecast(
+        "orders", NOW, timedelta(minutes=5), tuple(range(12)), LEVELS, each, total, "test", Rung.OWN_MODEL
+    )
+    planned_policy = replace(POLICY, assignment=AssignmentKind.PLANNED)
+    made = plan(snapshot(4, 60.0, 0, 12), skewed, planned_policy, NOW).plan
+    assert made.bound_by.kind is BoundKind.PARTITION
+    assert made.bound_by.id == "orders:0"
+    assert made.replicas < 12  # no extra member helps
+    assert {"split", "faster_member", "batching"} <= {p.kind for p in made.proposals}
+
+
+def test_max_replicas_bounds_the_plan_and_says_from_when() -> None:
+    made = plan(snapshot(4, 30.0), forecast([30.0] * 12 + [900.0] * 60), POOL, NOW).plan
+    assert made.bound_by.kind is BoundKind.MAX_REPLICAS
+    assert made.bound_by.start == NOW + timedelta(minutes=50) or made.bound_by.start == NOW + timedelta(minutes=60)
+
+
+def test_zero_is_a_size_and_members_wake_before_the_first_arrivals() -> None:
+    asleep = replace(POOL, min_replicas=0)
+    knobs = Knobs(dwell=timedelta(minutes=5), price_h=0.0, floor=1.0)
+    quiet = plan(snapshot(0, 0.0, working=0), forecast([0.0] * 72), asleep, NOW, knobs=knobs).plan
+    assert quiet.replicas == 0
+    waking = plan(snapshot(0, 0.0, working=0), forecast([0.0] + [25.0] * 71), asleep, NOW, knobs=knobs).plan
+    assert waking.replicas >= 3 or waking.steps[1].replicas >= 3
+    soon = replace(asleep, lead_time=timedelta(minutes=6))
+    assert plan(snapshot(0, 0.0, working=0), forecast([0.0] + [25.0] * 71), soon, NOW, knobs=knobs).plan.replicas >= 3
+    surprised = plan(snapshot(0, 0.0, 5, working=0), forecast([0.0] * 72), asleep, NOW, knobs=knobs).plan
+    assert surprised.replicas >= 1
+
+
+def test_windows_floor_the_plan_before_they_begin_and_not_outside() -> None:
+    window = Rule(start=NOW + timedelta(minutes=2), end=NOW + timedelta(hours=2), at_least=9)
+    assert plan(snapshot(), forecast([30.0] * 72), POOL, NOW, rules=[window]).plan.replicas == 9
+    later = Rule(start=NOW + timedelta(hours=2), end=NOW + timedelta(hours=3), at_least=9)
+    made = plan(snapshot(), forecast([30.0] * 72), POOL, NOW, rules=[later]).plan
+    assert made.replicas == 4
+    assert max(s.replicas for s in made.steps) == 9
+    exact = Rule(end=NOW + timedelta(hours=1), replicas=2, override=True)
+    assert plan(snapshot(), forecast([30.0] * 72), POOL, NOW, rules=[exact]).plan.replicas == 2
+
+
+def test_events_multiply_the_forecast() -> None:
+    sale = Rule(name="sale", start=NOW, end=NOW + timedelta(hours=1), factor=3.0)
+    usual = plan(snapshot(), forecast([30.0] * 72), POOL, NOW).plan
+    special = plan(snapshot(), forecast([30.0] * 72), POOL, NOW, rules=[sale]).plan
+    assert special.replicas > 2 * usual.replicas
+    assert any("sale" in reason for reason in special.reasons)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(0.01, 5), min_size=1, max_size=14), st.sampled_from(["range", "roundrobin", "planned"]))
+def test_b16_size_follows_the_busiest_member(weights: list[float], assignor: str) -> None:
+    shares = np.array(weights) / sum(weights)
+    curve = assigned_curve(10.0, shares, len(weights), assignor)
+    assert (np.diff(curve.rates) >= -1e-9).all()
+    assert curve.rates[-1] <= 10.0 / shares.max() + 1e-9
+    assert (curve.rates <= pool_curve(10.0, len(weights)).rates + 1e-6).all()
+
+
+def test_d22_the_horizon_of_the_plan_is_in_time() -> None:
+    made = plan(snapshot(), forecast([30.0] * 36 + [90.0] * 36), POOL, NOW).plan
+    rise = next(s for s in made.steps if s.replicas > 4)
+    assert NOW + timedelta(hours=2) <= rise.start <= NOW + timedelta(hours=3)
