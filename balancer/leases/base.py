@@ -132,10 +132,9 @@ class Lease:
 class WorkerProfile:
     """What a worker says of itself when it claims an instance."""
 
-    transactional_id: str | None
-    """None in membership mode, where the group fences, not a producer epoch."""
-    pod: str = ""
     mode: str = "transactional"
+    """``membership`` is fenced by the group; every other mode by its producer epoch."""
+    pod: str = ""
     protocol: int = PROTOCOL_VERSION
 
 

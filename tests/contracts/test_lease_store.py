@@ -37,7 +37,7 @@ GROUP = GroupId("orders")
 TTL = timedelta(seconds=600)
 P0, P1, P2 = (TopicPartition("orders", i) for i in range(3))
 READY = Heartbeat(initialised=True, ready=True)
-PROFILE = WorkerProfile("headway.orders.1")
+PROFILE = WorkerProfile(pod="orders-7f9")
 
 
 class Bench(Protocol):

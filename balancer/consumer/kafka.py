@@ -1,0 +1,297 @@
+"""The Kafka edge of a planned consumer: client settings as measured, short repeated calls, errors in our words.
+
+Everything that confluent-kafka does for us goes through this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import confluent_kafka as ck
+
+from balancer.consumer.errors import BrokerRefused, TransactionAborted, WorkerFenced
+from balancer.consumer.settings import WorkerSettings
+from forecaster.topics import TopicPartition
+
+log = logging.getLogger("headway.consumer")
+T = TypeVar("T")
+
+OUT_OF_RANGE = int(ck.KafkaError._AUTO_OFFSET_RESET)
+TRUNCATED = int(ck.KafkaError._LOG_TRUNCATION)
+END_OF_PARTITION = int(ck.KafkaError._PARTITION_EOF)
+
+_E = ck.KafkaError
+_FENCED = {_E._FENCED, _E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_ID_MAPPING}
+_REFUSED = {
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write and Describe on the transactional id prefix headway.<group>.",
+    _E.GROUP_AUTHORIZATION_FAILED: "Read on the group",
+    _E.TOPIC_AUTHORIZATION_FAILED: "Read on the consumed topics and Write on the output and dead-letter topics",
+    _E.CLUSTER_AUTHORIZATION_FAILED: "IdempotentWrite on the cluster",
+    _E.SASL_AUTHENTICATION_FAILED: "valid credentials",
+    _E._AUTHENTICATION: "valid credentials",
+}
+_GROUP_SAYS_NO = {_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID, _E.FENCED_INSTANCE_ID, _E.REBALANCE_IN_PROGRESS}
+for _name in ("STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"):
+    if hasattr(_E, _name):
+        _GROUP_SAYS_NO.add(getattr(_E, _name))
+_COORDINATOR_MOVES = {_E.NOT_COORDINATOR, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_LOAD_IN_PROGRESS}
+
+
+def refused(error: Any) -> BrokerRefused | None:
+    """Return the error in our words if the broker says no, naming the right that is missing."""
+    right = _REFUSED.get(error.code())
+    return BrokerRefused(f"broker refuses ({error.name()}): the worker needs {right}") if right else None
+
+
+def in_our_words(what: str, error: Any, transaction_timeout_s: float) -> Exception:
+    """Translate a client error that no repetition cures."""
+    if (no := refused(error)) is not None:
+        return no
+    if error.code() in _FENCED or error.fatal():
+        return WorkerFenced(
+            f"{what}: {error.name()}. Either the planner fenced this life because its lease ran out, or a transaction "
+            f"stayed open for more than transaction_timeout={transaction_timeout_s:g} s; a new life may begin"
+        )
+    if error.code() in _GROUP_SAYS_NO:
+        return WorkerFenced(f"{what}: {error.name()}. The group has removed this member; nothing is repeated blindly")
+    if error.txn_requires_abort():
+        return TransactionAborted(f"{what}: {error.name()}")
+    return ck.KafkaException(error)
+
+
+def again(what: str, call: Callable[[float], T], *, transaction_timeout_s: float, total_s: float = 40.0) -> T:
+    """Make short calls, repeated while the error may pass: one long call was seen to hang for all of its time."""
+    end = time.monotonic() + total_s
+    while True:
+        try:
+            return call(3.0)
+        except ck.KafkaException as failure:
+            error = failure.args[0]
+            passing = error.retriable() or error.code() in _COORDINATOR_MOVES or error.code() == _E._TIMED_OUT
+            if error.fatal() or error.txn_requires_abort() or not passing or time.monotonic() > end:
+                raise in_our_words(what, error, transaction_timeout_s) from failure
+            time.sleep(0.02)
+
+
+def common_properties(settings: WorkerSettings, client_id: str) -> dict[str, Any]:
+    """Return what every client of a worker has in common."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "client.id": client_id,
+        "retry.backoff.ms": 10,  # a commit pays one back-off for CONCURRENT_TRANSACTIONS
+        "metadata.recovery.strategy": "none",  # else a commit may never return once all brokers were away
+        "logger": log,
+        **settings.properties,
+    }
+
+
+def consumer_properties(settings: WorkerSettings, client_id: str) -> dict[str, Any]:
+    """Return the properties of the data consumer."""
+    return {
+        "fetch.wait.max.ms": 50,  # an added partition waits for the running fetch
+        **common_properties(settings, client_id),
+        "group.id": settings.group,
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",  # where to start is decided here, never silently
+    }
+
+
+class DataConsumer:
+    """Fetches what it is told to fetch, from where it is told to."""
+
+    def __init__(self, settings: WorkerSettings, client_id: str) -> None:
+        self._settings = settings
+        self._client = ck.Consumer(consumer_properties(settings, client_id))
+
+    def poll(self, most: int, wait_s: float) -> list[Any]:
+        """Return messages, errors among them."""
+        return self._client.consume(most, wait_s)
+
+    def assign(self, starts: Mapping[TopicPartition, tuple[int, int | None]]) -> None:
+        """Begin to fetch partitions, each at its (offset, leader epoch)."""
+        self._client.incremental_assign(
+            [
+                ck.TopicPartition(tp.topic, tp.partition, offset, leader_epoch=epoch)
+                if epoch is not None
+                else ck.TopicPartition(tp.topic, tp.partition, offset)
+                for tp, (offset, epoch) in starts.items()
+            ]
+        )
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop fetching partitions; what is queued of them is dropped."""
+        self._client.incremental_unassign([ck.TopicPartition(tp.topic, tp.partition) for tp in partitions])
+
+    def pause(self, tp: TopicPartition) -> None:
+        """Stop fetching one partition for a while."""
+        self._client.pause([ck.TopicPartition(tp.topic, tp.partition)])
+
+    def resume(self, tp: TopicPartition, offset: int) -> None:
+        """Fetch a paused partition again, from ``offset``."""
+        self._client.seek(ck.TopicPartition(tp.topic, tp.partition, offset))
+        self._client.resume([ck.TopicPartition(tp.topic, tp.partition)])
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Fetch from ``offset`` on."""
+        self._client.seek(ck.TopicPartition(tp.topic, tp.partition, offset))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int | None, str]]:
+        """Return (offset, leader epoch, metadata) of the partitions that have a commit; -1001 means none (K17).
+
+        Waits for stable offsets, and repeats while the coordinator moves (K49).
+        """
+        wanted = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        found = again(
+            "reading committed offsets",
+            lambda s: self._client.committed(wanted, timeout=s),
+            transaction_timeout_s=self._settings.transaction_timeout.total_seconds(),
+        )
+        for one in found:
+            if one.error is not None:
+                raise in_our_words("reading committed offsets", one.error, 0)
+        return {
+            TopicPartition(one.topic, one.partition): (one.offset, one.leader_epoch, one.metadata or "")
+            for one in found
+            if one.offset >= 0
+        }
+
+    def log_range(self, tp: TopicPartition) -> tuple[int, int]:
+        """Return (log start, log end) of a partition as it is now."""
+        low, high = again(
+            f"reading the range of {tp}",
+            lambda s: self._client.get_watermark_offsets(ck.TopicPartition(tp.topic, tp.partition), timeout=s),
+            transaction_timeout_s=self._settings.transaction_timeout.total_seconds(),
+        )
+        return low, high
+
+    def group_metadata(self) -> Any:
+        """Return what a transaction wants to know of the group."""
+        return self._client.consumer_group_metadata()
+
+    def warm(self, topics: Iterable[str]) -> None:
+        """Pay for connections, metadata, coordinator and a first fetch on every broker before saying ready (K43)."""
+        one_per_leader: dict[int, TopicPartition] = {}
+        for topic in topics:
+            known = again(
+                f"reading metadata of {topic}",
+                lambda s, topic=topic: self._client.list_topics(topic, timeout=s),  # type: ignore[misc]
+                transaction_timeout_s=0,
+            )
+            for number, facts in known.topics[topic].partitions.items():
+                one_per_leader.setdefault(facts.leader, TopicPartition(topic, number))
+        if not one_per_leader:
+            return
+        self.committed(one_per_leader.values())
+        starts = {tp: (self.log_range(tp)[0], None) for tp in one_per_leader.values()}
+        self.assign(starts)
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end and not any(m.error() is None for m in self.poll(1, 0.05)):
+            pass
+        self.unassign(starts)
+
+    def close(self) -> None:
+        """Leave; nothing is committed by closing."""
+        self._client.close()
+
+
+class TransactionalProducer:
+    """One transactional id: whoever initialises it fences the one before."""
+
+    def __init__(self, settings: WorkerSettings, transactional_id: str, client_id: str) -> None:
+        self._timeout_s = settings.transaction_timeout.total_seconds()
+        self._client = ck.Producer(
+            {
+                "linger.ms": 5,
+                "partitioner": "murmur2_random",  # the same partition for a key as every Java client
+                "queue.buffering.max.messages": 500_000,
+                **common_properties(settings, client_id),
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": round(self._timeout_s * 1000),
+            }
+        )
+        self.is_open = False
+
+    def initialise(self) -> None:
+        """Fence every earlier life of this transactional id, and abort what it left open."""
+        self._again("init_transactions", lambda s: self._client.init_transactions(max(s, 10.0)))
+
+    def warm(self, topics: Iterable[str]) -> None:
+        """Learn the metadata of the topics that will be written."""
+        for topic in topics:
+            known = self._client.list_topics(topic, timeout=10)
+            error = known.topics[topic].error
+            if error is not None:
+                raise refused(error) or BrokerRefused(f"topic {topic} cannot be written: {error.str()}")
+
+    def begin(self) -> None:
+        """Open a transaction, if none is open."""
+        if not self.is_open:
+            self._guarded("begin_transaction", self._client.begin_transaction)
+            self.is_open = True
+
+    def produce(self, topic: str, key: Any, value: Any, headers: list[tuple[str, Any]] | None = None) -> None:
+        """Put one record into the open transaction; waits while the client's buffer is full."""
+        while True:
+            try:
+                if headers is None:
+                    self._client.produce(topic, value, key)
+                else:
+                    self._client.produce(topic, value, key, headers=headers)
+                return
+            except BufferError:
+                self._client.poll(0.01)
+            except ck.KafkaException as failure:
+                raise in_our_words("produce", failure.args[0], self._timeout_s) from failure
+
+    def poll(self) -> None:
+        """Serve the client's callbacks."""
+        self._client.poll(0)
+
+    def commit(self, offsets: Mapping[TopicPartition, tuple[int, int | None, str]], group_metadata: Any) -> None:
+        """Commit the open transaction with (offset, leader epoch, metadata) of each partition.
+
+        Raises
+        ------
+        TransactionAborted
+            If it must be aborted; whoever calls does that and runs the records again.
+        WorkerFenced
+            If this life is over.
+        """
+        rows = [
+            ck.TopicPartition(tp.topic, tp.partition, offset, note, epoch)
+            if epoch is not None
+            else ck.TopicPartition(tp.topic, tp.partition, offset, note)
+            for tp, (offset, epoch, note) in offsets.items()
+        ]
+        self.begin()
+        if rows:
+            send = self._client.send_offsets_to_transaction
+            self._again("send_offsets_to_transaction", lambda s: send(rows, group_metadata, s))
+        self._again("commit_transaction", self._client.commit_transaction)
+        self.is_open = False
+
+    def abort(self) -> None:
+        """Abort the open transaction, if one is open."""
+        if self.is_open:
+            self._again("abort_transaction", self._client.abort_transaction)
+            self.is_open = False
+
+    def close(self) -> None:
+        """Abort what is open as far as that goes; the broker would do it later anyway."""
+        with contextlib.suppress(ck.KafkaException, WorkerFenced, TransactionAborted):
+            self.abort()
+
+    def _again(self, what: str, call: Callable[[float], Any]) -> None:
+        again(what, call, transaction_timeout_s=self._timeout_s)
+
+    def _guarded(self, what: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except ck.KafkaException as failure:
+            raise in_our_words(what, failure.args[0], self._timeout_s) from failure

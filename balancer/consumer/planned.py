@@ -1,0 +1,517 @@
+"""The planned consumer: one loop that fetches, handles, commits, and hands over when it is told to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Any
+
+from balancer.consumer.effects import Effects
+from balancer.consumer.errors import HandlerMisuse, RecordRefused, StartUnknown, TransactionAborted, WorkerFenced
+from balancer.consumer.failures import GiveUp
+from balancer.consumer.handling import Handling, Misfit
+from balancer.consumer.holdings import Held, Holdings
+from balancer.consumer.kafka import OUT_OF_RANGE, TRUNCATED, DataConsumer, TransactionalProducer, refused
+from balancer.consumer.keeper import LeaseKeeper, Word
+from balancer.consumer.pacing import CommitPacer
+from balancer.consumer.pulse import Pulse
+from balancer.consumer.records import Record
+from balancer.consumer.settings import Mode, StartAt, WorkerSettings
+from balancer.consumer.sinks import Sink
+from balancer.consumer.watchdog import Watchdog
+from balancer.leases.base import (
+    Lease,
+    LeaseRefused,
+    LeaseState,
+    LeaseStore,
+    LeaseStoreError,
+    StartRule,
+    WorkerProfile,
+    commit_metadata,
+    read_commit_metadata,
+    transactional_id,
+)
+from forecaster.topics import GroupId, TopicPartition
+
+log = logging.getLogger("headway.consumer")
+
+SLICE_S = 0.05
+"""Longest time in handlers before commits, releases and retries get their turn."""
+MOST_ABORTS = 20
+"""Transactions that may be aborted in a row before the worker ends."""
+
+
+def _leases(settings: WorkerSettings) -> LeaseStore:
+    from balancer.leases.redis import RedisLeaseStore
+
+    return RedisLeaseStore(settings.store_url, settings.cluster, GroupId(settings.group))
+
+
+def _effects(settings: WorkerSettings, instance: int, client_id: str) -> Effects:
+    if settings.mode is Mode.MEMBERSHIP:
+        from balancer.consumer.membership import MembershipEffects
+
+        return MembershipEffects(settings, client_id)
+    return TransactionalProducer(settings, transactional_id(settings.group, instance), client_id)
+
+
+class PlannedConsumer:
+    """Consumes the partitions that the planner grants, exactly once by default.
+
+    Parameters
+    ----------
+    settings
+        What to consume, how to commit, where the leases are.
+    handler
+        A function of one :class:`Record`; with ``batch=True`` of a list of records of one partition; or an async
+        function of one record, run concurrently over partitions and in order within each. It returns nothing,
+        bytes, or (key, value) pairs for the output topic.
+    sink
+        In sink mode: where results go, guarded by the lease epoch.
+    leases, watchdog
+        For tests; made from the settings by default.
+
+    Examples
+    --------
+    ::
+
+        settings = WorkerSettings(group="orders", topics=("orders",), bootstrap_servers="127.0.0.1:9092",
+                                  output_topic="invoices")
+        PlannedConsumer(settings, lambda record: record.value.upper()).run()
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        handler: Callable[[Any], Any],
+        *,
+        batch: bool = False,
+        sink: Sink | None = None,
+        leases: LeaseStore | None = None,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        if (sink is not None) != (settings.mode is Mode.SINK):
+            raise HandlerMisuse(f"mode={settings.mode} {'needs a' if sink is None else 'takes no'} sink")
+        self.settings = settings
+        self._sink = sink
+        self._store = leases if leases is not None else _leases(settings)
+        self._watchdog = watchdog or Watchdog()
+        self._holdings = Holdings()
+        self._handling = Handling(settings, handler, batch, self._emit)
+        self._pulse = Pulse()
+        self._keeper = LeaseKeeper(self._store, settings.lease_ttl, self._pulse.beat)
+        self._pacer = CommitPacer(
+            settings.commit_interval.total_seconds(), settings.longest_commit_interval.total_seconds()
+        )
+        self._stopping = threading.Event()
+        self._stop_by: float | None = None
+        self._obeyed: Word | None = None
+        self._since: float | None = None
+        self._owed: dict[TopicPartition, tuple[int, int | None, int | None]] = {}
+        self._backlog: list[Any] = []
+        self._aborts = 0
+        self._client: DataConsumer | None = None
+        self.is_ready = threading.Event()
+
+    @property
+    def _data(self) -> DataConsumer:
+        if self._client is None:
+            raise WorkerFenced("the worker has not begun")
+        return self._client
+
+    # -- life ---------------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """Drain, hand over, leave, return from ``run``; safe from a signal handler or another thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Work until ``stop`` is called.
+
+        Raises
+        ------
+        WorkerFenced
+            If this life is over; end the process, a supervisor starts a new one.
+        RecordRefused, HandlerMisuse, StartUnknown, BrokerRefused
+            After an orderly release, where that was possible.
+        """
+        self._watchdog.start()
+        try:
+            self._begin()
+            while not self._is_done():
+                self._turn()
+            self._end()
+        except (RecordRefused, HandlerMisuse):
+            self._end()
+            raise
+        finally:
+            self._keeper.stop()
+            self._watchdog.stop()
+            if self._client is not None:
+                self._client.close()
+
+    def _begin(self) -> None:
+        s = self.settings
+        profile = WorkerProfile(mode=s.mode.value, pod=s.pod)
+        patience = 10 * s.lease_ttl.total_seconds() + 30
+        owner = self._keeper.claim(s.instance, token_hex(4), profile, patience)
+        self._keeper.start()
+        client_id = f"headway.{s.group}.{owner}"
+        with self._watchdog.guard("starting", 120):
+            self._effects = _effects(s, owner.instance, client_id)
+            self._effects.initialise()
+            self._keeper.say(initialised=True)
+            self._client = DataConsumer(s, client_id)
+            self._data.warm(s.topics)
+            self._effects.warm(t for t in (s.output_topic, s.dead_letter_topic) if t)
+        self._keeper.say(ready=True)
+        self.is_ready.set()
+        log.info("%s of group %s is ready", owner, s.group)
+
+    def _is_done(self) -> bool:
+        if not self._stopping.is_set():
+            return False
+        if self._stop_by is None:
+            self._stop_by = time.monotonic() + self.settings.drain_timeout.total_seconds()
+            self._keeper.say(draining=True)
+        return (not self._holdings and not self._owed) or time.monotonic() > self._stop_by
+
+    def _end(self) -> None:
+        """Give up what is left, in order, and leave."""
+        self._release(list(self._holdings))
+        self._keeper.stop()
+        try:
+            self._pay_owed()
+            self._store.leave(self._keeper.owner)
+        except (LeaseRefused, LeaseStoreError) as error:
+            log.warning("left without a word: %s", error)
+        self._effects.close()
+
+    # -- one turn -----------------------------------------------------------------------------------------------
+    def _turn(self) -> None:
+        keeper, now = self._keeper, time.monotonic()
+        if keeper.refused is not None:
+            raise WorkerFenced(f"renewal refused: {keeper.refused}")
+        if self.settings.mode is Mode.MEMBERSHIP and now > keeper.deadline - self.settings.lease_margin.total_seconds():
+            raise WorkerFenced("no renewal before the deadline: without transactions, silence means stop")
+        word = keeper.word
+        if word is not None and word is not self._obeyed:
+            self._obeyed = word
+            self._obey(word)
+        batch, self._backlog = self._backlog or self._data.poll(self.settings.poll_records, 0.005), []
+        if batch:
+            self._handle(batch)
+        self._effects.poll()
+        now = time.monotonic()
+        if self._since is not None and now - self._since >= self._pacer.interval_s:
+            self._settle()
+        if self._owed:
+            self._pay_owed()
+        self._tend(now)
+
+    def _handle(self, batch: list[Any]) -> None:
+        began = time.monotonic()
+        with self._watchdog.guard("a handler", self.settings.handler_timeout.total_seconds() + SLICE_S):
+            try:
+                handled, self._backlog, misfits = self._handling.run(batch, self._holdings, began + SLICE_S)
+            except TransactionAborted as aborted:
+                self._abort(str(aborted))
+                return
+        now = time.monotonic()
+        if handled and self._since is None:
+            self._since = began
+        self._pulse.worked(handled, now - began)
+        for misfit in misfits:
+            self._misfit(misfit, now)
+
+    def _emit(self, held: Held, record: Record, outputs: list[tuple[Any, Any]], result: Any) -> None:
+        """Take a handler's result; called by :class:`Handling` once per record."""
+        if self._sink is not None:
+            held.results.append(result)
+            return
+        topic = self.settings.output_topic
+        if outputs and topic is None:
+            raise HandlerMisuse(f"handler returned a result for {record!r}, but there is no output_topic")
+        effects = self._effects
+        if outputs and not effects.is_open:
+            effects.begin()
+        for key, value in outputs:
+            effects.produce(topic or "", key, value)
+
+    # -- commits ------------------------------------------------------------------------------------------------
+    def _settle(self) -> None:
+        """Make everything handled so far last; after an abort everything since the last commit is run again."""
+        dirty = [held for held in self._holdings if held.dirty]
+        self._since = None
+        if not dirty and not self._effects.is_open:
+            return
+        began = time.monotonic()
+        try:
+            with self._watchdog.guard("a commit", self.settings.commit_timeout.total_seconds()):
+                if self._sink is not None:
+                    for held in dirty:
+                        self._sink.write(
+                            held.lease.partition, held.lease.epoch, held.committed, held.position, held.results
+                        )
+                rows = {held.lease.partition: held.offset_row for held in dirty}
+                self._effects.commit(rows, self._data.group_metadata())
+        except TransactionAborted as aborted:
+            self._abort(str(aborted))
+            return
+        now = time.monotonic()
+        for held in dirty:
+            held.settled(now)
+        self._aborts = 0
+        self._pacer.took(now - began)
+        self._pulse.committed(now - began)
+
+    def _abort(self, why: str) -> None:
+        self._aborts += 1
+        log.warning("transaction aborted (%s); its records are run again", why)
+        if self._aborts > MOST_ABORTS:
+            raise WorkerFenced(f"{self._aborts} transactions aborted in a row, the last one because of {why}")
+        with self._watchdog.guard("an abort", self.settings.commit_timeout.total_seconds()):
+            self._effects.abort()
+        self._since, self._backlog = None, []
+        for held in self._holdings:
+            held.rewound()
+            if held.blocked_until is None:
+                self._data.seek(held.lease.partition, held.position)
+        if self._aborts > 1:
+            time.sleep(min(1.0, 0.01 * 2**self._aborts))
+
+    # -- what the planner says ----------------------------------------------------------------------------------
+    def _obey(self, word: Word) -> None:
+        me, view = self._keeper.owner, word.view
+        release, take, void = [], [], []
+        for tp, lease in view.leases.items():
+            held = self._holdings.of(tp)
+            if lease.state is LeaseState.HELD and lease.owner == me and held is not None:
+                if held.lease.epoch != lease.epoch:
+                    continue
+                if lease.void:
+                    void.append(held)
+                elif lease.next is not None and lease.next != me:
+                    release.append(held)
+            elif lease.state is LeaseState.FREE and lease.next == me and tp not in self._owed:
+                take.append(tp)
+        if word.mark == self._keeper.mark:
+            # Nothing of ours is under way: a lease that we hold without knowing was taken by a call whose answer was
+            # lost, and one that we believe to hold is gone.
+            unknown = [
+                lease
+                for tp, lease in view.leases.items()
+                if lease.state is LeaseState.HELD
+                and lease.owner == me
+                and tp not in self._holdings
+                and tp not in self._owed
+            ]
+            gone = [h for h in self._holdings if (x := view.leases.get(h.lease.partition)) is None or x.owner != me]
+            if gone:
+                self._forget(gone)
+            if unknown:
+                self._start(unknown)
+        if void:
+            self._forget(void)
+            for held in void:
+                self._owed[held.lease.partition] = (held.lease.epoch, None, None)
+        if release:
+            self._release(release)
+        if take and not view.draining and not self._stopping.is_set():
+            self._take(take)
+
+    def _release(self, helds: list[Held]) -> None:
+        """Commit, stop fetching, give up: the offset goes along, so that the next owner saves a read."""
+        self._settle()
+        partitions = [held.lease.partition for held in helds]
+        if partitions:
+            self._data.unassign(partitions)
+        for held in helds:
+            self._drop(held)
+            offset, leader_epoch, _ = held.offset_row
+            self._owed[held.lease.partition] = (held.lease.epoch, offset, leader_epoch)
+        self._pay_owed()
+
+    def _pay_owed(self) -> None:
+        """Tell the store what has been given up; repeated while it is silent."""
+        for tp, (epoch, offset, leader_epoch) in list(self._owed.items()):
+            self._keeper.mark += 1
+            try:
+                self._store.release(self._keeper.owner, tp, epoch, offset, leader_epoch)
+            except LeaseRefused as refusal:
+                log.info("release of %s: %s", tp, refusal)
+            except LeaseStoreError:
+                return
+            del self._owed[tp]
+
+    def _forget(self, helds: list[Held]) -> None:
+        """Drop partitions without a commit: they were deleted, created again, or are no longer ours."""
+        lost_work = any(held.dirty for held in helds)
+        self._data.unassign([held.lease.partition for held in helds])
+        for held in helds:
+            log.warning("%s is dropped without a commit", held.lease.partition)
+            self._drop(held)
+        if lost_work:
+            self._abort("it held records of partitions that are gone")
+
+    def _drop(self, held: Held) -> None:
+        tp = held.lease.partition
+        self._holdings.drop(tp)
+        self._purge(tp)
+
+    def _purge(self, tp: TopicPartition) -> None:
+        """Drop what was fetched of a partition and not yet handled; it is fetched again, or by somebody else."""
+        self._backlog = [m for m in self._backlog if (m.topic(), m.partition()) != (tp.topic, tp.partition)]
+
+    def _take(self, partitions: list[TopicPartition]) -> None:
+        taken = []
+        for tp in partitions:
+            self._keeper.mark += 1
+            try:
+                taken.append(self._store.take(self._keeper.owner, tp))
+            except (LeaseRefused, LeaseStoreError) as error:
+                log.info("take of %s: %s", tp, error)
+        if taken:
+            self._start(taken)
+
+    # -- where to start -----------------------------------------------------------------------------------------
+    def _start(self, leases: list[Lease]) -> None:
+        """Start partitions at the offset handed over, else at the committed one, else where the rule says."""
+        unread = [lease.partition for lease in leases if lease.offset is None]
+        with self._watchdog.guard("reading offsets", self.settings.commit_timeout.total_seconds()):
+            committed = self._data.committed(unread) if unread else {}
+            starts = {lease.partition: self._start_of(lease, committed.get(lease.partition)) for lease in leases}
+        now = time.monotonic()
+        self._data.assign({tp: (offset, epoch) for tp, (offset, epoch, _) in starts.items()})
+        for lease in leases:
+            offset, leader_epoch, is_known = starts[lease.partition]
+            note = commit_metadata(self._keeper.owner, lease.epoch, lease.topic_id)
+            held = Held(lease, offset, offset, note, leader_epoch, dirty=not is_known, committed_at=now)
+            self._holdings.add(held)
+            if held.dirty and self._since is None:
+                self._since = now  # a start that was decided, not read, is made to last
+
+    def _start_of(self, lease: Lease, committed: tuple[int, int | None, str] | None) -> tuple[int, int | None, bool]:
+        """Return (offset, leader epoch, whether that is committed already)."""
+        tp = lease.partition
+        known: tuple[int, int | None] | None = None
+        if lease.offset is not None:
+            known = (lease.offset, lease.leader_epoch)
+        elif committed is not None:
+            note = read_commit_metadata(committed[2])
+            if note is None or not note.topic_id or not lease.topic_id or note.topic_id == lease.topic_id:
+                known = committed[:2]
+        if self._sink is not None:
+            kept = self._sink.raise_epoch(tp, lease.epoch)
+            if kept is None:
+                kept = known[0] if known else self._first(lease)
+                self._sink.begin(tp, lease.epoch, kept)
+            return kept, None, known is not None and known[0] == kept
+        if known is not None:
+            return *known, True
+        return self._first(lease), None, False
+
+    def _first(self, lease: Lease) -> int:
+        low, high = self._data.log_range(lease.partition)
+        if lease.start is StartRule.BEGINNING or self.settings.start_at is StartAt.EARLIEST:
+            return low
+        if self.settings.start_at is StartAt.LATEST:
+            return high
+        raise StartUnknown(
+            f"{lease.partition} has no committed offset and start_at=error: commit one, or choose a start"
+        )
+
+    # -- what goes wrong with a partition -----------------------------------------------------------------------
+    def _misfit(self, misfit: Misfit, now: float) -> None:
+        held = misfit.held
+        if held is None:
+            error = misfit.message.error()
+            self._client_error(misfit.message, error)
+            return
+        tp = held.lease.partition
+        if isinstance(misfit.failure, HandlerMisuse):
+            raise misfit.failure
+        self._purge(tp)
+        held.failures += 1
+        delay = self.settings.failures.delay(held.failures)
+        self._pulse.failed()
+        text = f"{tp}@{held.position} failed ({held.failures}): {misfit.failure!r}"
+        if delay is not None:
+            log.warning("%s; again in %.1f s", text, delay.total_seconds())
+            self._block(held, now + delay.total_seconds())
+            return
+        if self.settings.failures.give_up is GiveUp.STOP:
+            raise RecordRefused(f"{text}; giving up, as the policy says")
+        log.error("%s; given up: %s", text, self.settings.failures.give_up.value)
+        if self.settings.failures.give_up is GiveUp.DEAD_LETTER:
+            self._dead_letter(misfit)
+        held.position, held.last = misfit.message.offset() + 1, misfit.message
+        held.dirty, held.failures, held.blocked_until = True, 0, None
+        if self._since is None:
+            self._since = now
+        self._data.seek(tp, held.position)
+
+    def _dead_letter(self, misfit: Misfit) -> None:
+        message = misfit.message
+        headers = [
+            *(message.headers() or []),
+            ("headway.source", f"{message.topic()}:{message.partition()}:{message.offset()}".encode()),
+            ("headway.error", repr(misfit.failure)[:1000].encode()),
+        ]
+        self._effects.begin()
+        self._effects.produce(self.settings.dead_letter_topic or "", message.key(), message.value(), headers)
+
+    def _block(self, held: Held, until: float) -> None:
+        """Pause one partition; the others flow."""
+        self._data.pause(held.lease.partition)
+        held.blocked_until = until
+
+    def _client_error(self, message: Any, error: Any) -> None:
+        if (no := refused(error)) is not None:
+            raise no
+        held = self._holdings.get((message.topic(), message.partition())) if message.topic() else None
+        if held is None or error.code() not in (OUT_OF_RANGE, TRUNCATED):
+            log.info("client says: %s", error.str())
+            return
+        tp = held.lease.partition
+        low, high = self._data.log_range(tp)
+        if held.position < low:
+            self._pass_gap(held, low, f"{low - held.position} records were deleted before they were read")
+        elif held.blocked_until is None and held.failures == 0:
+            # Beyond the end: created again (the planner will void the lease) or truncated by an unclean election.
+            log.error("%s: position %d is beyond the log end %d; waiting for the planner", tp, held.position, high)
+            held.failures = -1
+            self._block(held, time.monotonic() + 5 * self.settings.lease_ttl.total_seconds())
+        else:
+            held.failures = 0
+            self._pass_gap(held, high, f"the log was cut back from {held.position} to {high}")
+
+    def _pass_gap(self, held: Held, to: int, what: str) -> None:
+        tp = held.lease.partition
+        if self.settings.stop_on_gap:
+            raise RecordRefused(f"{tp}: {what}; stopping, as stop_on_gap says")
+        log.error("%s: %s; going on at %d", tp, what, to)
+        self._pulse.gap(abs(to - held.position))
+        self._data.unassign([tp])
+        self._data.assign({tp: (to, None)})
+        held.position, held.last, held.leader_epoch, held.dirty = to, None, None, True
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def _tend(self, now: float) -> None:
+        """Let blocked partitions go on when their time has come; commit again what brokers would forget."""
+        if now < self._tend_at:
+            return
+        self._tend_at = now + 0.01
+        for held in self._holdings:
+            if held.blocked_until is not None and now >= held.blocked_until:
+                held.blocked_until = None
+                self._data.resume(held.lease.partition, held.position)
+            if now - held.committed_at > self.settings.recommit_every.total_seconds():
+                held.dirty, held.committed_at = True, now
+                if self._since is None:
+                    self._since = now
+
+    _tend_at = 0.0

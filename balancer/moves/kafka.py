@@ -1,0 +1,217 @@
+"""The Kafka edge of moves: fences, what fences must reach, topics, commits and members of a group."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
+
+from balancer.errors import BalancerError
+from balancer.leases.base import CommitNote, WorkerState, read_commit_metadata, transactional_id
+from forecaster.topics import TopicPartition
+
+
+class FenceFailed(BalancerError):
+    """A fence has not returned; the lease stays FENCING, and it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of an ordinary group protocol."""
+
+    id: str
+    client_id: str
+    host: str
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommit:
+    """What is committed for one partition: next offset, and what our metadata says, if it is ours."""
+
+    offset: int
+    note: CommitNote | None
+    metadata: str
+
+
+class PlannedGroup:
+    """One group seen and fenced through Kafka.
+
+    Parameters
+    ----------
+    bootstrap_servers, group, topics
+        Where, and what.
+    properties
+        Further client properties in librdkafka's names (security, say).
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, group: str, topics: Iterable[str], properties: Mapping[str, Any] | None = None
+    ) -> None:
+        self.group = group
+        self.topics = tuple(topics)
+        self._properties = {
+            "bootstrap.servers": bootstrap_servers,
+            "metadata.recovery.strategy": "none",
+            "log_level": 2,
+            **(properties or {}),
+        }
+        self._admin = AdminClient(self._properties)
+
+    # -- fences -------------------------------------------------------------------------------------------------
+    def fence(self, worker: WorkerState) -> None:
+        """Return once the worker's life can commit no more.
+
+        Raises
+        ------
+        FenceFailed
+            If that is not certain yet.
+        """
+        if worker.profile.mode == "membership":
+            self._wait_for_membership_end(worker)
+        else:
+            self.fence_id(transactional_id(self.group, worker.owner.instance))
+
+    def fence_id(self, transactional: str, timeout_s: float = 30.0) -> None:
+        """Raise a transactional id's producer epoch: its open transaction is aborted, its owner commits no more."""
+        producer = ck.Producer({**self._properties, "transactional.id": transactional, "retry.backoff.ms": 10})
+        end = time.monotonic() + timeout_s
+        while True:
+            try:
+                producer.init_transactions(5.0)
+                return
+            except ck.KafkaException as failure:
+                error = failure.args[0]
+                if not error.retriable() or time.monotonic() > end:
+                    raise FenceFailed(f"fence of {transactional}: {error.name()}") from failure
+
+    def _wait_for_membership_end(self, worker: WorkerState, timeout_s: float = 30.0) -> None:
+        client_id = f"headway.{self.group}.{worker.owner}"
+        end = time.monotonic() + timeout_s
+        while any(m.client_id == client_id for m in self.members()):
+            if time.monotonic() > end:
+                raise FenceFailed(f"{worker.owner} is still a member of {self.group}")
+            time.sleep(0.1)
+
+    def transactional_ids(self) -> dict[str, int]:
+        """Return every id of this group's workers that any broker knows, with its instance.
+
+        Raises
+        ------
+        FenceFailed
+            If a broker does not answer: what it knows may be alive.
+        """
+        prefix = f"headway.{self.group}."
+        names = {"security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "ssl.ca.location"}
+        kept = {k: v for k, v in self._properties.items() if k in names}
+        options = {
+            "security.protocol": "security_protocol",
+            "sasl.mechanism": "sasl_mechanism",
+            "sasl.username": "sasl_plain_username",
+            "sasl.password": "sasl_plain_password",
+            "ssl.ca.location": "ssl_cafile",
+        }
+        admin = None
+        try:
+            admin = KafkaAdminClient(
+                bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","),
+                **{options[k]: v for k, v in kept.items()},
+            )
+            known = {b.id for b in self._admin.list_topics(timeout=10).brokers.values()}
+            found = admin.list_transactions(broker_ids=sorted(known))
+        except Exception as error:
+            raise FenceFailed(f"not every broker says which transactional ids it knows: {error}") from error
+        finally:
+            if admin is not None:
+                with contextlib.suppress(Exception):
+                    admin.close()
+        ids = {}
+        for listed in _flatten(found):
+            rest = listed.removeprefix(prefix)
+            if rest != listed and rest.isdecimal():
+                ids[listed] = int(rest)
+        return ids
+
+    # -- topics and commits -------------------------------------------------------------------------------------
+    def partitions(self) -> dict[str, tuple[str | None, int]]:
+        """Return topic → (topic id, partitions) of the group's topics that exist."""
+        wanted = ck.TopicCollection(list(self.topics))
+        found: dict[str, tuple[str | None, int]] = {}
+        for topic, future in self._admin.describe_topics(wanted, request_timeout=10).items():
+            try:
+                facts = future.result()
+            except ck.KafkaException as failure:
+                if failure.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            found[topic] = (str(facts.topic_id) if facts.topic_id else None, len(facts.partitions))
+        return found
+
+    def commits(self) -> dict[TopicPartition, GroupCommit]:
+        """Return what is committed under the group, partition by partition; none is left out as -1001 (K17)."""
+        request = [ConsumerGroupTopicPartitions(self.group)]
+        end = time.monotonic() + 20
+        while True:
+            try:
+                rows = self._admin.list_consumer_group_offsets(request, request_timeout=10)[self.group].result()
+                break
+            except ck.KafkaException as failure:
+                error = failure.args[0]
+                if error.code() == ck.KafkaError.GROUP_ID_NOT_FOUND:
+                    return {}
+                passing = error.retriable() or error.code() in (
+                    ck.KafkaError.NOT_COORDINATOR,
+                    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+                    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                )
+                if not passing or time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+        return {
+            TopicPartition(row.topic, row.partition): GroupCommit(
+                row.offset, read_commit_metadata(row.metadata), row.metadata or ""
+            )
+            for row in rows.topic_partitions
+            if row.offset >= 0
+        }
+
+    def members(self) -> tuple[GroupMember, ...]:
+        """Return the members of the group's ordinary protocol (K46: described with confluent-kafka)."""
+        try:
+            facts = self._admin.describe_consumer_groups([self.group], request_timeout=10)[self.group].result()
+        except ck.KafkaException as failure:
+            if failure.args[0].code() == ck.KafkaError.GROUP_ID_NOT_FOUND:
+                return ()
+            raise
+        return tuple(
+            GroupMember(
+                m.member_id,
+                m.client_id,
+                m.host,
+                frozenset(tp.topic for tp in (m.assignment.topic_partitions if m.assignment else ())),
+            )
+            for m in facts.members
+        )
+
+    def close(self) -> None:
+        """Nothing to give up; the clients end with the object."""
+
+
+def _flatten(found: Any) -> list[str]:
+    """Return transactional ids from any shape that kafka-python's ``list_transactions`` answers with."""
+    if isinstance(found, Mapping):
+        return [x for part in found.values() for x in _flatten(part)]
+    if isinstance(found, str):
+        return [found]
+    if hasattr(found, "transactional_id"):
+        return [str(found.transactional_id)]
+    if isinstance(found, Iterable):
+        return [x for part in found for x in _flatten(part)]
+    return []

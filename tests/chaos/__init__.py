@@ -1,0 +1,1 @@
+"""Random fault schedules on real Kafka, and the bed on which integration tests and benchmarks run too."""

@@ -1,0 +1,263 @@
+"""The bed: brokers, lease store, producer, reader, workers and planner, a process each; all clocks are monotonic."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from balancer.leases.base import GroupView, LeaseState, LeaseStoreError
+from balancer.leases.redis import RedisLeaseStore
+from forecaster.topics import GroupId, TopicPartition
+from tests.chaos import planner
+from tests.chaos.rows import Row, Verdict, judge
+from tests.peers.kafka import Kafka
+from tests.peers.lease_server import LeaseServer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Bed:
+    """One pipe ``in`` → workers → ``out`` under load.
+
+    ``kafka`` may be shared by several beds in turn: topics and group carry the bed's name.
+    """
+
+    def __init__(
+        self,
+        name: str = "t",
+        *,
+        kafka: Kafka | None = None,
+        brokers: int = 1,
+        partitions: int = 12,
+        rate: float = 600,
+        durable: bool = False,
+        overrides: Mapping[str, object] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"headway-bed-{name}-"))
+        self.name, self.partitions, self.rate = name, partitions, rate
+        self.input, self.output, self.group = f"{name}-in", f"{name}-out", f"{name}-group"
+        self._own_kafka = kafka is None
+        self.kafka = kafka or Kafka(self.folder / "kafka", brokers=brokers, overrides=overrides)
+        self.server = LeaseServer(self.folder / "store", durable=durable)
+        self.settings = settings
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.planner_bootstrap: str | None = None
+        self.store_url: str | None = None
+        self.worker_bootstrap: str | None = None
+
+    def __enter__(self) -> Bed:
+        try:
+            if self._own_kafka:
+                self.kafka.start()
+            self.server.start()
+            self.store_url = self.store_url or self.server.url
+            self.admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
+            self.create(self.input, self.partitions)
+            self.create(self.output, self.partitions)
+            _warm(self.kafka.bootstrap, self.input)
+            self.store = RedisLeaseStore(self.server.url, "main", GroupId(self.group))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic, and wait for it."""
+        copies = min(3, self.kafka.brokers)
+        self.admin.create_topics([NewTopic(topic, partitions, copies)])[topic].result(30)
+        until(lambda: len(self.admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions, 20)
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        if hasattr(self, "mover"):
+            self.mover.stop()
+        if hasattr(self, "store"):
+            self.store.close()
+        if self._own_kafka:
+            self.kafka.stop(5)
+        self.server.kill()
+        self.server.client.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- processes ----------------------------------------------------------------------------------------------
+    def spawn(self, name: str, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a process of the bed; its log is ``<name>.log``."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            command = [sys.executable, "-m", module, *arguments]
+            self.processes[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        return self.processes[name]
+
+    def log(self, name: str) -> str:
+        """Return what a process has written."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def start_flow(self) -> None:
+        """Start producer and reader."""
+        common = {"bootstrap": self.kafka.bootstrap, "partitions": self.partitions}
+        made = {**common, "topic": self.input, "rate": self.rate, "file": str(self.folder / "made.json")}
+        self.spawn("producer", "tests.chaos.flow", "produce", json.dumps(made))
+        rows = {**common, "topic": self.output, "file": str(self.folder / "rows.pickle")}
+        self.spawn("reader", "tests.chaos.flow", "read", json.dumps(rows))
+
+    def start_planner(self, name: str = "planner", *, inside: bool = True) -> None:
+        """Start a planner, in a thread of this process or in one of its own."""
+        config = {
+            "bootstrap": self.planner_bootstrap or self.kafka.bootstrap,
+            "store": self.server.url,
+            "group": self.group,
+            "topics": [self.input],
+            "name": name,
+        }
+        if inside:
+            self.mover, self.duties = planner.make(config)
+            self.mover.start()
+        else:
+            self.spawn(name, "tests.chaos.planner", json.dumps(config))
+
+    def worker(self, name: str, instance: int | None = None, *, slow_s: float = 0, **settings: Any) -> None:
+        """Start a worker; ``ready`` waits for it."""
+        known = {
+            "group": self.group,
+            "topics": [self.input],
+            "bootstrap_servers": self.worker_bootstrap or self.kafka.bootstrap,
+            "store_url": self.store_url,
+            "output_topic": self.output,
+            "instance": instance,
+            "pod": name,
+        }
+        if {**self.settings, **settings}.get("mode") == "sink":
+            known["output_topic"] = None
+        config = {"settings": {**known, **self.settings, **settings}, "slow_s": slow_s}
+        config["sink"] = str(self.folder / "sink.sqlite")
+        self.spawn(name, "tests.chaos.worker", json.dumps(config))
+
+    def view(self) -> GroupView | None:
+        """Return the books, or None while the store is silent or lost."""
+        try:
+            return self.store.view()
+        except LeaseStoreError:
+            return None
+
+    def ready(self, *instances: int, within_s: float = 30) -> None:
+        """Wait until instances may receive."""
+
+        def are_ready() -> bool:
+            view = self.view()
+            return view is not None and all(i in view.workers and view.workers[i].may_receive for i in instances)
+
+        until(are_ready, within_s, lambda: f"{instances} not ready: {self.view()} {self.logs()}")
+
+    def logs(self, last: int = 1500) -> str:
+        """Return the ends of all logs."""
+        return "\n".join(f"--- {name}\n{self.log(name)[-last:]}" for name in self.processes)
+
+    def owner(self, partition: int) -> int | None:
+        """Return the instance that holds a partition of the input."""
+        view = self.view()
+        lease = view.leases.get(TopicPartition(self.input, partition)) if view else None
+        return lease.owner.instance if lease and lease.owner and lease.state is LeaseState.HELD else None
+
+    def settled(self, *instances: int, within_s: float = 30) -> None:
+        """Wait until every partition is held by one of the instances."""
+
+        def are_held() -> bool:
+            view = self.view()
+            return (
+                view is not None
+                and len(view.leases) >= self.partitions
+                and all(
+                    lease.state is LeaseState.HELD
+                    and lease.next is None
+                    and lease.owner is not None
+                    and (not instances or lease.owner.instance in instances)
+                    and lease.owner == view.workers[lease.owner.instance].owner
+                    and view.workers[lease.owner.instance].live
+                    for lease in view.leases.values()
+                )
+            )
+
+        until(are_held, within_s, lambda: f"not settled: {self.view()}\n{self.logs()}")
+
+    def kill(self, name: str) -> None:
+        """End a process with kill -9."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def end(self, name: str, within_s: float = 40) -> int:
+        """Ask a process to end; return its exit code."""
+        process = self.processes[name]
+        process.terminate()
+        code = process.wait(within_s)
+        del self.processes[name]
+        return code
+
+    def produced(self) -> dict[int, int]:
+        """End the producer; return how many records each partition got."""
+        assert self.end("producer", 150) == 0, self.log("producer")
+        made = json.loads((self.folder / "made.json").read_text())
+        assert made["left"] == 0, made
+        return dict(enumerate(made["counts"]))
+
+    def finish(self, within_s: float = 60, tend: Callable[[], None] = lambda: None) -> tuple[list[Row], Verdict]:
+        """End the producer, wait until all of it has come through (or time is up), and count what went wrong."""
+        made = self.produced()
+        progress = self.folder / "rows.seen"
+
+        def is_through() -> bool:
+            tend()
+            seen = json.loads(progress.read_text()) if progress.exists() else {}
+            return all(seen.get(str(p), 0) >= n for p, n in made.items())
+
+        with contextlib.suppress(TimeoutError):
+            until(is_through, within_s)
+        time.sleep(0.5)  # a repetition would come late
+        self.end("reader")
+        rows = [Row(*row) for row in pickle.loads((self.folder / "rows.pickle").read_bytes())]
+        return rows, judge(rows, made)
+
+
+def _warm(bootstrap: str, topic: str) -> None:
+    """Load the coordinators of a new cluster, which takes a second and confuses the first caller (K49)."""
+    client = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": "warm", "log_level": 0})
+    client.init_transactions(30)
+    consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "warm", "log_level": 0})
+
+    def answers() -> bool:
+        try:
+            consumer.committed([ck.TopicPartition(topic, 0)], timeout=10)
+        except ck.KafkaException:
+            return False
+        return True
+
+    until(answers, 30)
+    consumer.close()
+
+
+def until(is_so: Callable[[], bool], within_s: float, else_say: Callable[[], str] = lambda: "") -> float:
+    """Wait until something is so; return the seconds it took."""
+    began = time.monotonic()
+    while not is_so():
+        if time.monotonic() - began > within_s:
+            raise TimeoutError(f"not so within {within_s} s {else_say()}")
+        time.sleep(0.01)
+    return time.monotonic() - began
