@@ -66,7 +66,7 @@ class Duties:
     def tick(self, token: LeaderToken, view: GroupView) -> TopicChanges:
         """Do what is due; return what has changed. Deleted topics are dropped when a second look agrees."""
         changes = topic_changes(view, self._source.partitions())
-        for topic_id in {t for t in changes.grown.values()}:
+        for topic_id in set(changes.grown.values()):
             new = [tp for tp, t in changes.grown.items() if t == topic_id]
             log.info("%d new partitions, %s the first", len(new), min(new))
             self._store.add(token, new, StartRule.BEGINNING, topic_id)

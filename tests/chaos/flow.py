@@ -52,7 +52,7 @@ def produce(config: dict[str, Any]) -> None:
 
 
 def read(config: dict[str, Any]) -> None:
-    """Read the output until SIGTERM and, after it, until ``expect`` (in the file's sibling) is reached or time is up."""
+    """Read the output until SIGTERM, saying now and then how far it has come; then write down all of it."""
     client = ck.Consumer(
         {
             "bootstrap.servers": config["bootstrap"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ def judge(rows: Iterable[Row], produced: Mapping[int, int]) -> Verdict:
         seen = seqs[p]
         lost += count - len(set(seen))
         repeated += len(seen) - len(set(seen))
-        reordered += sum(b < a for a, b in zip(seen, seen[1:], strict=False))
+        reordered += sum(b < a for a, b in itertools.pairwise(seen))
     return Verdict(sum(produced.values()), lost, repeated, reordered)
 
 

@@ -1,0 +1,24 @@
+"""One small broker for all tests of this folder."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.handover.pool import Pool
+from tests.peers.kafka import Kafka
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    with tempfile.TemporaryDirectory() as folder, Kafka(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def pool(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Pool]:
+    made = Pool(kafka.bootstrap, request.node.name)
+    yield made
+    made.close()
