@@ -295,7 +295,7 @@ class PlannedConsumer:
                     void.append(held)
                 elif lease.next is not None and lease.next != me:
                     release.append(held)
-            elif lease.state is LeaseState.FREE and lease.next == me and tp not in self._owed:
+            elif lease.state is LeaseState.FREE and lease.next == me and tp not in self._owed and held is None:
                 take.append(tp)
         if word.mark == self._keeper.mark:
             # Nothing of ours is under way: a lease that we hold without knowing was taken by a call whose answer was

@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import Protocol
 
 from balancer.errors import StaleLeader
-from balancer.leases.base import GroupView, LeaseStore, LeaseStoreError, MoveRequest, WorkerState
+from balancer.leases.base import GroupView, LeaseStore, LeaseStoreError, MoveRequest, Owner, WorkerState
 from balancer.moves.machine import MoveLimits, MoveState, Order, Transfer, advance
 from balancer.moves.spreading import drains_for, grants_for_free
 from balancer.plans.base import LeaderToken
@@ -179,16 +179,14 @@ class Mover:
             if instance in self._fences:
                 continue
             if worker.live:
-                earlier = any(
-                    lease.owner is not None
-                    and lease.owner.instance == instance
-                    and lease.owner.number < worker.owner.number
-                    for lease in view.leases.values()
-                )
+                earlier = any(_is_earlier(lease.owner, worker) for lease in view.leases.values())
                 if earlier and worker.initialised:
                     freed = self.store.supersede(token, instance)
                     log.info("%s has begun anew: %d partitions of its earlier life are free", worker.owner, len(freed))
                     changed |= bool(freed)
+                if any(_is_earlier(lease.next, worker) for lease in view.leases.values()):
+                    self.store.begin_fence(token, instance)  # takes grants to its earlier life back, no more
+                    changed = True
                 continue
             concerned = any(
                 owner is not None and owner.instance == instance
@@ -320,3 +318,7 @@ class Mover:
             except (LeaseStoreError, StaleLeader) as error:
                 log.info("could not resign: %s", error)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_earlier(owner: Owner | None, worker: WorkerState) -> bool:
+    return owner is not None and owner.instance == worker.owner.instance and owner.number < worker.owner.number

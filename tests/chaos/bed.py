@@ -13,12 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from balancer.leases.base import GroupView, LeaseState, LeaseStoreError
+from balancer.leases.base import GroupView, LeaseState, LeaseStoreError, MoveRequest
 from balancer.leases.redis import RedisLeaseStore
 from forecaster.topics import GroupId, TopicPartition
 from tests.chaos import planner
@@ -48,6 +49,7 @@ class Bed:
         **settings: Any,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"headway-bed-{name}-"))
+        name = f"{name}-{token_hex(3)}"
         self.name, self.partitions, self.rate = name, partitions, rate
         self.input, self.output, self.group = f"{name}-in", f"{name}-out", f"{name}-group"
         self._own_kafka = kafka is None
@@ -196,6 +198,24 @@ class Bed:
             )
 
         until(are_held, within_s, lambda: f"not settled: {self.view()}\n{self.logs()}")
+
+    def spread(self, *instances: int, within_s: float = 40) -> None:
+        """Ask whoever plans for an even spread over instances, and wait for it."""
+        wanted = {p: instances[p % len(instances)] for p in range(self.partitions)}
+        for p, instance in wanted.items():
+            if self.owner(p) != instance:
+                self.store.request(MoveRequest(token_hex(4), TopicPartition(self.input, p), instance))
+        until(lambda: all(self.owner(p) == i for p, i in wanted.items()), within_s, self.logs)
+
+    def lives(self, instance: int, number: int, within_s: float = 60) -> None:
+        """Wait until a later life of an instance is ready."""
+
+        def is_ready() -> bool:
+            view = self.view()
+            worker = view.workers.get(instance) if view else None
+            return worker is not None and worker.owner.number >= number and worker.may_receive
+
+        until(is_ready, within_s, self.logs)
 
     def kill(self, name: str) -> None:
         """End a process with kill -9."""

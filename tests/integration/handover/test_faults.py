@@ -1,4 +1,4 @@
-"""Workers, planners and stores that die, freeze or forget, as real processes under load: 0 lost, repeated, reordered."""
+"""Workers, planners and stores that die, freeze or forget, as real processes under load."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ pytestmark = [
 def bed(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Bed]:
     name = request.node.name.removeprefix("test_")[:30].replace("_", "-")
     with Bed(name, kafka=kafka, partitions=6, rate=300, durable=True) as made:
-        made.start_planner(inside="planner" not in name)
+        made.start_planner(inside="planner" not in request.node.name)
         made.start_flow()
         for i in (1, 2):
             made.worker(f"w{i}", i)
         made.ready(1, 2, within_s=60)
         made.settled(1, 2)
+        made.spread(1, 2)
         yield made
 
 
@@ -73,9 +74,9 @@ def test_a_dead_or_frozen_worker_is_fenced_and_its_partitions_served_again(bed: 
         worker.wait()
     del bed.processes["w1"]
     bed.worker("w1b", 1)
-    bed.ready(1, 2, within_s=60)
-    bed.mover.follow({TopicPartition(bed.input, p): p % 2 + 1 for p in range(bed.partitions)})
-    until(lambda: all(bed.owner(p) == p % 2 + 1 for p in range(bed.partitions)), 30, bed.logs)
+    bed.lives(1, 2)
+    bed.mover.follow({TopicPartition(bed.input, p): 2 - p % 2 for p in range(bed.partitions)})
+    until(lambda: all(bed.owner(p) == 2 - p % 2 for p in range(bed.partitions)), 30, bed.logs)
     _, verdict = bed.finish()
     assert verdict.is_clean, verdict
 
@@ -119,11 +120,11 @@ def test_a_silent_store_stops_nobody(bed: Bed) -> None:
     bed.server.pause()
     time.sleep(5)  # well over the lease time
     bed.server.resume()
-    bed_alive = [bed.processes[f"w{i}"].poll() for i in (1, 2)]
+    silence = time.monotonic() - 5, time.monotonic()
     rows, verdict = bed.finish(tend=lambda: _revive(bed))
     assert verdict.is_clean, verdict
-    gap = max(b.handled - a.handled for a, b in zip(rows, rows[1:], strict=False))
-    assert gap < 4.5 or bed_alive == [None, None]
+    handled = sum(silence[0] < row.handled < silence[1] for row in rows)
+    assert handled > 0.5 * bed.rate * 5
 
 
 def _revive(bed: Bed) -> None:
