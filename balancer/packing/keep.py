@@ -33,7 +33,7 @@ CONCENTRATION = 0.2
 OVERFLOW = 10.0
 """Price of load above the capacity: dearer than any movement that cures it."""
 
-EMPTIEST = 16
+EMPTIEST = 24
 """Members that are looked at for dissolving, emptiest first; fuller ones cannot pay."""
 
 
@@ -64,8 +64,10 @@ def keep(
 
     Examples
     --------
+    Giving away 30 leaves both members some room; 20 would fill the first to the brim.
+
     >>> keep(np.array([70.0, 20.0, 30.0, 50.0]), np.array([0, 0, 0, 1]), 100.0)
-    array([0, 1, 0, 1])
+    array([0, 0, 1, 1])
     """
     if not 0 < capacity < np.inf:
         raise ValueError(f"capacity={capacity} must be a positive number of records/s")
@@ -142,12 +144,23 @@ class _Search:
         """Give items, biggest first, to the members where they cost least."""
         for item in items[np.argsort(-self.size[items], kind="stable")].tolist():
             members = self._open()
-            cost = potential(self.load[members] + self.size[item]) - self.cost[members]
+            after = self.load[members] + self.size[item]
+            cost = potential(after) - self.cost[members]
+            cost[(after > 1 + TOLERANCE) & (self.load[members] > TINY)] = np.inf
             self._move(item, int(members[(cost + self._stop(np.array([item]), members)).argmin()]))
 
     def cure(self) -> None:
-        """Relieve members above the capacity, fullest first."""
-        for member in np.argsort(-self.load, kind="stable")[: int((self.load > 1 + TOLERANCE).sum())].tolist():
+        """Relieve members above the capacity, fullest first; what shares a member with a hot partition goes at once."""
+        for hot in np.flatnonzero(self.size > 1 + TOLERANCE).tolist():
+            member = int(self.owner[hot])
+            items = np.flatnonzero(self.owner == member)
+            guests = items[items != hot] if self.size[hot] >= self.size[items].max() else np.array([hot])
+            if guests.size:
+                self._set(member, float(self.load[member] - self.size[guests].sum()))
+                self.owner[guests] = -1
+                self.place(guests)
+        over = int((self.load > 1 + TOLERANCE).sum())
+        for member in np.argsort(-self.load, kind="stable")[:over].tolist():
             while self.load[member] > 1 + TOLERANCE and self._cure_one(member):
                 pass
 
@@ -203,6 +216,7 @@ class _Search:
             for item in items[np.argsort(-self.size[items], kind="stable")].tolist():
                 after = potential(load + self.size[item])
                 price = after - cost + self._stop(np.array([item]), others)
+                price[load + self.size[item] > 1 + TOLERANCE] = np.inf
                 at = int(price.argmin())
                 total += float(price[at]) - float(self._stop(np.array([item]), np.array([member]))[0])
                 load[at], cost[at] = load[at] + self.size[item], after[at]

@@ -96,7 +96,8 @@ def pack(
     room = np.where(usable, capacity, 1e-300)
     mean = float(weight.sum() / capacity.sum())
     largest = float(weight.max(initial=0.0) / room.max())
-    limit = max(min(max(1.0, 1.02 * mean), max(skew_limit * mean, largest)), IDLE_BELOW)
+    full = 1.0 if mean <= 1.0 else 1.1 * mean  # too much for all together: share it roughly, and do not chase it
+    limit = max(min(full, max(skew_limit * mean, largest)), IDLE_BELOW)
     if kept.all():
         over = np.flatnonzero(load > limit * room * (1 + TOLERANCE))
         if over.size == 0 or _is_alone(over, owner, room):
@@ -286,7 +287,8 @@ class _Search:
     def start_afresh_if_overloaded(self) -> None:
         """Pack anew where load still exceeds capacity and a fresh packing carries clearly more of it."""
         over = float(np.maximum(self.load - self.room, 0)[self.usable].sum())
-        ideal = np.maximum(self.weight - self.room.max(), 0).sum()
+        hot = float(np.maximum(self.weight - self.room.max(), 0).sum())
+        ideal = max(hot, float(self.weight.sum() - self.room[self.usable].sum()))  # what no packing avoids
         slack = 0.002 * float(self.room[self.usable].sum())
         if over - ideal <= slack or self.room.size > 2000:
             return

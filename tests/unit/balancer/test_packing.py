@@ -32,6 +32,7 @@ def overload(loads, capacity, owner):
     return np.maximum(np.bincount(owner, loads, capacity.size) - capacity, 0).sum()
 
 
+@settings(max_examples=60)
 @given(situations(), st.one_of(st.none(), st.integers(0, 5)), st.randoms(use_true_random=False))
 def test_every_packing_keeps_the_invariants(situation, budget, random):
     loads, capacity, owner = situation
@@ -45,6 +46,7 @@ def test_every_packing_keeps_the_invariants(situation, budget, random):
         assert (packing.moved & usable).sum() <= budget
 
 
+@settings(max_examples=60)
 @given(situations())
 def test_packing_again_moves_nothing(situation):
     loads, capacity, owner = situation

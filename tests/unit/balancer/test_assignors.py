@@ -1,0 +1,130 @@
+"""Kafka's own assignors, and the sizes that help under them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancer.assignors import (
+    busiest_shares,
+    owner_under,
+    range_owner,
+    roundrobin_owner,
+    sizes_for,
+    sticky_owner,
+    uniform_owner,
+    useful_sizes,
+)
+
+KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky", "uniform")
+OWNERS = st.lists(st.integers(-1, 12), max_size=40).map(lambda values: np.array(values, dtype=np.intp))
+
+
+@pytest.mark.parametrize("name", KAFKAS)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=3), st.integers(1, 20))
+def test_every_partition_has_one_owner_and_counts_are_even(name, topics, members):
+    owner = owner_under(name, topics, members)
+    assert owner.size == sum(topics) and ((owner >= 0) & (owner < members)).all()
+    if name != "range":
+        assert np.ptp(np.bincount(owner, minlength=members)) <= 1
+    else:
+        start = 0
+        for partitions in topics:
+            assert np.ptp(np.bincount(owner[start : start + partitions], minlength=members)) <= 1
+            start += partitions
+
+
+@pytest.mark.parametrize("deal", [sticky_owner, uniform_owner])
+@given(OWNERS, st.integers(1, 12))
+def test_sticky_ones_keep_counts_even_and_stay(deal, current, members):
+    owner = deal(current, members)
+    assert np.ptp(np.bincount(owner, minlength=members)) <= 1
+    np.testing.assert_array_equal(deal(owner, members), owner)
+    held = (current >= 0) & (current < members)
+    quota = -(-current.size // members)
+    least = sum(min(int((current[held] == m).sum()), quota) for m in range(members)) - members
+    assert (owner[held] == current[held]).sum() >= least  # all but the surplus stays
+
+
+def test_range_as_the_client_does_it():
+    assert range_owner([7], 3).tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert range_owner([2, 2], 3).tolist() == [0, 1, 0, 1]  # the third member idles
+
+
+def test_sticky_from_nothing_is_round_robin_and_uniform_fills_runs():
+    nobody = np.full(7, -1, dtype=np.intp)
+    assert sticky_owner(nobody, 3).tolist() == roundrobin_owner([7], 3).tolist()
+    assert uniform_owner(nobody, 3).tolist() == [0, 0, 0, 1, 1, 2, 2]
+
+
+def test_b27_members_beyond_the_partitions_idle():
+    assert np.unique(owner_under("range", [4], 6)).size == 4
+    shares = busiest_shares(np.ones(4), 6, "range")
+    assert shares[3] == shares[4] == shares[5] == 0.25
+
+
+def test_b16_sized_by_the_busiest_member_not_by_the_mean():
+    loads = np.array([90.0, 90.0, 1.0, 1.0, 1.0, 1.0])
+    shares = busiest_shares(loads, 6, "range")
+    members, suffices = sizes_for(np.array([loads.sum()]), 100.0, shares)
+    assert suffices.all() and members[0] == 6  # ceil(184 / 100) = 2 would put 181 on the first one
+    assert np.bincount(range_owner([6], 5), loads).max() > 100 >= np.bincount(range_owner([6], 6), loads).max()
+
+
+def test_e2_no_extra_members_where_one_partition_is_the_bound():
+    shares = busiest_shares(np.array([500.0] + [1.0] * 31), 64, "planned")
+    members, suffices = sizes_for(np.array([531.0]), 100.0, shares)
+    assert members[0] == 2 and not suffices[0]
+
+
+def test_sizes_that_divide_evenly_are_preferred():
+    assert useful_sizes(busiest_shares(np.ones(32), 64, "roundrobin")) == (1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 32)
+    members, suffices = sizes_for(np.array([3000.0]), 100.0, busiest_shares(np.ones(32), 64, "roundrobin"))
+    assert (members[0], bool(suffices[0])) == (32, True)  # 31 members leave two partitions on one of them
+    members, _ = sizes_for(np.array([1700.0]), 100.0, busiest_shares(np.ones(32), 64, "roundrobin"))
+    assert members[0] == 32
+
+
+@given(
+    st.lists(st.floats(0, 100), min_size=1, max_size=24),
+    st.sampled_from([*KAFKAS, "planned"]),
+    st.floats(1, 500),
+)
+def test_the_chosen_size_carries_the_demand(values, assignor, capacity):
+    loads = np.array(values)
+    shares = busiest_shares(loads, 30, assignor)
+    assert shares[0] == pytest.approx(1.0)
+    assert (shares >= 1 / np.arange(1, 31) - 1e-9).all()
+    demand = np.array([loads.sum()])
+    members, suffices = sizes_for(demand, capacity, shares)
+    busiest = demand[0] * shares[members[0] - 1]
+    assert bool(suffices[0]) == (busiest <= capacity * (1 + 1e-6)) or abs(busiest - capacity) < 1e-6 * capacity
+    if suffices[0]:
+        smaller = [n for n in range(1, members[0]) if demand[0] * shares[n - 1] < capacity * (1 - 0.011)]
+        assert not smaller  # none that helps by more than the least gain was passed over
+    lower, _ = sizes_for(demand / 2, capacity, shares)
+    assert lower[0] <= members[0]  # more demand never means fewer members
+
+
+def test_several_topics_and_none():
+    shares = busiest_shares(np.ones(4), 6, "range", [2, 2])
+    assert shares.tolist() == [1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
+    assert busiest_shares(np.empty(0), 2, "range").tolist() == [1.0, 0.5]
+    assert busiest_shares(np.zeros(4), 2, "range").tolist() == [1.0, 0.5]
+    many = busiest_shares(np.ones(3000), 50, "planned")
+    assert (np.diff(many) <= 0).all()
+
+
+def test_what_cannot_be_meant_is_refused():
+    with pytest.raises(ValueError):
+        owner_under("fair", [3], 2)
+    with pytest.raises(ValueError, match="depends on loads"):
+        owner_under("planned", [3], 2)
+    with pytest.raises(ValueError, match="members=0"):
+        range_owner([3], 0)
+    with pytest.raises(ValueError, match="capacity=0"):
+        sizes_for(np.ones(1), 0.0, np.ones(1))
+    with pytest.raises(ValueError, match="finite"):
+        busiest_shares(np.array([-1.0]), 2, "range")
