@@ -167,12 +167,15 @@ class _Search:
     def _cure_one(self, member: int) -> bool:
         """Make the move or swap out of one member that gains most; False when none does."""
         items = np.flatnonzero(self.owner == member)
+        if items.size < 2:  # a hot one alone
+            return False
         size = self.size[items]
         leave = potential(self.load[member] - size) - self.cost[member] - self._stop(items, self.owner[items])
         members = self._open()
         members = members[members != member]
         into = potential(self.load[members] + size[:, None]) - self.cost[members]
         gain = leave[:, None] + into + self._stop(items[:, None], members)
+        gain[(self.load[members] + size[:, None] > 1 + TOLERANCE) & (self.load[members] > TINY)] = np.inf
         best = int(gain.argmin())
         others = np.flatnonzero(self.owner != member)
         if others.size:
@@ -188,6 +191,7 @@ class _Search:
                 - self._stop(items, self.owner[items])[:, None]
                 - self._stop(others, theirs)
             )
+            swap[self.load[theirs] - difference > 1 + TOLERANCE] = np.inf
             at = int(swap.argmin())
             if swap.flat[at] < min(float(gain.flat[best]), -TOLERANCE):
                 item, partner = int(items[at // others.size]), int(others[at % others.size])
