@@ -187,3 +187,41 @@ def _is_whole(server: Server) -> bool:
             raw if isinstance(raw, dict) else dict(line.split(":", 1) for line in raw.decode().split() if ":" in line)
         )
         return info.get("cluster_state") == "ok" and info.get("cluster_known_nodes") == "3"
+
+
+def slot(key: str) -> int:
+    """Return the hash slot of a key."""
+    return int(redis.crc.key_slot(key.encode()))
+
+
+def move_slot(servers: Sequence[Server], number: int) -> None:
+    """Move a slot with its keys to the next server, as an operator would."""
+    clients = [server.client() for server in servers]
+    ids = [client.execute_command("CLUSTER", "MYID").decode() for client in clients]
+    owner = next(i for i, client in enumerate(clients) if _owns(client, number))
+    target = (owner + 1) % len(servers)
+    clients[target].execute_command("CLUSTER", "SETSLOT", number, "IMPORTING", ids[owner])
+    clients[owner].execute_command("CLUSTER", "SETSLOT", number, "MIGRATING", ids[target])
+    while keys := clients[owner].execute_command("CLUSTER", "GETKEYSINSLOT", number, 100):
+        clients[owner].execute_command("MIGRATE", "127.0.0.1", servers[target].port, "", 0, 5000, "KEYS", *keys)
+    for i in (target, owner, *(n for n in range(len(servers)) if n not in {target, owner})):
+        clients[i].execute_command("CLUSTER", "SETSLOT", number, "NODE", ids[target])
+    for client in clients:
+        client.close()
+
+
+def _owns(client: redis.Redis, number: int) -> bool:
+    """Whether a node serves a slot: only the owner answers for it without pointing elsewhere."""
+    try:
+        client.execute_command("CLUSTER", "COUNTKEYSINSLOT", number)
+        mine = client.execute_command("CLUSTER", "SHARDS")
+    except redis.exceptions.RedisError:
+        return False
+    my_id = client.execute_command("CLUSTER", "MYID")
+    for shard in mine:
+        fields = dict(zip(shard[::2], shard[1::2], strict=True))
+        ranges = fields[b"slots"]
+        ids = [dict(zip(node[::2], node[1::2], strict=True))[b"id"] for node in fields[b"nodes"]]
+        if my_id in ids and any(a <= number <= b for a, b in zip(ranges[::2], ranges[1::2], strict=True)):
+            return True
+    return False
