@@ -308,7 +308,8 @@ def test_sealing_late_ticks_backfill_and_reading_at_once(kind: str, tmp_path: Pa
 def test_two_recorders_that_disagree_on_the_partitions(tmp_path: Path) -> None:
     """One knows of eight partitions, the other still of three: rows are not torn, and nobody's cells are erased."""
     with (
-        started("valkey", tmp_path) as server, contextlib.closing(open_store(server.url, "main")) as wide,
+        started("valkey", tmp_path) as server,
+        contextlib.closing(open_store(server.url, "main")) as wide,
         contextlib.closing(open_store(server.url, "main")) as narrow,
     ):
         for n in range(6):
