@@ -135,6 +135,8 @@ class TopicMeta:
     """Number of the first day (since 1970-01-01) that is not sealed yet; None if nothing was ever written."""
     keys: tuple[SeriesKey, ...] = ()
     offsets: Mapping[str, str] = field(default_factory=dict)
+    first_day: int | None = None
+    """Number of the oldest day of which steps may still be kept; None if nothing was ever written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,7 @@ class MemorySeriesStore:
                 sealed_to_day=sealed,
                 keys=tuple(sorted(have.days, key=SeriesKey.sort_key)),
                 offsets=have.offsets,
+                first_day=min((day for days in have.days.values() for day in days), default=None),
             )
 
     def seal(self, topic: str, now: datetime) -> int:

@@ -109,6 +109,7 @@ class RedisMeta:
             sealed_to_day=self.last_s // DAY_S + 1 if self.open_day is None else self.open_day,
             keys=self.keys,
             offsets=self.offsets,
+            first_day=self.first_day,
         )
 
 

@@ -131,7 +131,7 @@ def test_a_tick_holds_all_series_of_a_topic_and_what_a_restart_needs(store: Seri
     assert meta.keys == (ARRIVALS, LAG)
     assert (meta.topic_id, meta.partitions, meta.step_s, meta.last_index) == ("Uq1", 2, STEP, I0)
     assert dict(meta.offsets) == {"0": "1234", "1": "99"}
-    assert meta.sealed_to_day == DAY0
+    assert (meta.sealed_to_day, meta.first_day) == (DAY0, DAY0)
 
 
 def test_values_beyond_32_bits_are_exact(store: SeriesStore) -> None:
