@@ -344,3 +344,54 @@ def total(values: Ints, known: Mask) -> tuple[int | None, float]:
     if not known.any():
         return None, 0.0
     return int(values[known].sum()), float(known.mean())
+
+
+def counts_over(
+    times_s: Floats, values: Ints, first_index: int, steps: int, policy: CountingPolicy
+) -> tuple[Ints, Mask]:
+    """Return the counts of many steps from many looks at one partition: :func:`advance` over a whole history at once.
+
+    Parameters
+    ----------
+    times_s, values
+        Looks, times rising; a value below the one before it is another log.
+    first_index, steps
+        Which steps are asked for.
+    policy
+        Step, tolerance and gaps.
+
+    Returns
+    -------
+    tuple of arrays
+        Records per step and which are known, shape (steps,).
+
+    Examples
+    --------
+    >>> counts, known = counts_over(np.array([0.0, 60.0, 120.0]), np.array([5, 9, 2]), 0, 2, CountingPolicy(60, 1.0))
+    >>> counts.tolist(), known.tolist()
+    ([4, 0], [True, False])
+    """
+    if not len(times_s):
+        return np.zeros(steps, dtype=np.int64), np.zeros(steps, dtype=np.bool_)
+    log = np.concatenate([[0], np.cumsum(np.diff(values) < 0)])
+    log_begin = np.searchsorted(log, np.arange(log[-1] + 1))
+    at = np.arange(first_index, first_index + steps + 1, dtype=np.int64) * float(policy.step_s)
+    first_near = np.searchsorted(times_s, at - policy.tolerance_s, side="left")
+    last_near = np.searchsorted(times_s, at + policy.tolerance_s, side="right") - 1
+    near = last_near >= first_near
+    before = np.clip(np.searchsorted(times_s, at, side="left") - 1, 0, len(times_s) - 1)
+    after = np.minimum(before + 1, len(times_s) - 1)
+    elapsed = times_s[after] - times_s[before]
+    between = (times_s[before] < at) & (at < times_s[after]) & (log[before] == log[after])
+    between &= (elapsed <= policy.max_gap_s) & ~near
+    share = np.clip((at - times_s[before]) / np.where(elapsed > 0, elapsed, 1.0), 0.0, 1.0)
+    part = values[before] + np.floor((values[after] - values[before]) * share).astype(np.int64)
+
+    # A boundary closes the step before it by the first look near it, and opens the next by the first of the last log.
+    closing = np.minimum(first_near, len(times_s) - 1)
+    opening = np.maximum(closing, log_begin[log[np.clip(last_near, 0, len(times_s) - 1)]])
+    closes, opens = (np.where(near, values[i], part) for i in (closing, opening))
+    closes_log, opens_log = (np.where(near, log[i], log[before]) for i in (closing, opening))
+    fixed = near | between
+    known: Mask = fixed[:-1] & fixed[1:] & (opens_log[:-1] == closes_log[1:])
+    return np.where(known, closes[1:] - opens[:-1], 0), known

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecaster.offsets import NO_EPOCH, Counter, CountingPolicy, Reset, TopicLook, Why, advance, total
+from forecaster.offsets import NO_EPOCH, Counter, CountingPolicy, Reset, TopicLook, Why, advance, counts_over, total
 
 STEP = 10
 EXACT = CountingPolicy(STEP, tolerance_s=0.0, max_gap_s=0.0)
@@ -299,3 +299,30 @@ def test_partitions_do_not_disturb_each_other(rows: list[list[tuple[int, bool]]]
         for p in range(3):
             alone[p].see(i * STEP, int(ends[p]), known=bool(known[p]))
     assert together == {(index, p): count for p in range(3) for index, count in alone[p].steps.items()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.3, 25.0), st.integers(-300, 1000)), min_size=1, max_size=40),
+    st.floats(0, 4.9),
+    st.floats(0, 60),
+)
+def test_a_whole_history_at_once_says_what_look_after_look_says(
+    moves: list[tuple[float, int]], tolerance: float, max_gap: float
+) -> None:
+    policy = CountingPolicy(STEP, tolerance, max_gap)
+    w, at, end = Watch(policy), 3.0, 500
+    looks = []
+    for wait, more in moves:
+        at, end = at + wait, max(0, end + more)
+        looks.append((at, end))
+        w.see(at, end)
+    steps = int(at // STEP) + 2
+    times, ends = np.array([t for t, _ in looks]), np.array([e for _, e in looks], dtype=np.int64)
+    counts, known = counts_over(times, ends, 0, steps, policy)
+    assert {i: int(counts[i]) for i in range(steps) if known[i]} == w.steps
+
+
+def test_no_looks_no_counts() -> None:
+    counts, known = counts_over(np.array([]), np.array([], dtype=np.int64), 0, 3, EXACT)
+    assert (counts.tolist(), known.tolist()) == ([0, 0, 0], [False, False, False])
