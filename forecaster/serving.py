@@ -60,7 +60,7 @@ class ForecastService:
     timezone_of
         Zone whose wall clock a topic's seasons follow.
     zero_shot
-        The shipped model, or why there is none.
+        Gives the shipped model, or the reason why there is none; asked only for topics without a model of their own.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class ForecastService:
         *,
         cluster: str = "main",
         timezone_of: Callable[[str], str] = lambda _: "UTC",
-        zero_shot: Method | None = None,
+        zero_shot: Callable[[], tuple[Method | None, str | None]] = lambda: (None, "not configured"),
     ) -> None:
         self._store = store
         self._registry = registry
@@ -161,7 +161,12 @@ class ForecastService:
             )
         elif found is not None:
             own = found.method
-        return Ladder(own, self._zero_shot, start=start, passed_over=passed_over)
+        stand_in = None
+        if own is None:
+            stand_in, why = self._zero_shot()
+            if why is not None:
+                passed_over[Rung.ZERO_SHOT] = why
+        return Ladder(own, stand_in, start=start, passed_over=passed_over)
 
     def _artefact(self, topic: str) -> Artefact | ArtefactRefused | None:
         """Return the current artefact; opened once per version, so that a promotion or rollback is seen at once."""

@@ -24,7 +24,7 @@ from forecaster.methods.base import Method
 from forecaster.methods.catalogue import make_method
 from forecaster.series import ArrivalSeries
 
-OWN_METHOD = "median_blend"
+OWN_METHOD = "blend"
 """What ``auto`` trains: the best of the catalogue that learns from a stream's own data."""
 
 NAIVES = ("yesterday", "last_week")
@@ -174,30 +174,34 @@ def judgement(series: ArrivalSeries, policy: TrainingPolicy) -> BacktestPlan:
 def verdict(report: BacktestReport, margin: float) -> tuple[bool, str]:
     """Say whether the challenger should serve, and why.
 
-    Figures are MASE (WAPE where no scale exists), over the same points of the same series.
+    Judged is the quantile score: the mean pinball loss over all levels, the median among them, in units of the MASE
+    scale. Plans follow the upper quantiles, and a median alone cannot tell whether those mean what they say. Where no
+    scale exists (less than a day before the test, or a constant one), WAPE decides.
     """
     ours = report.methods["challenger"]
     own = _figure(ours.mean)
     if own is None:
         why = ours.reasons[0] if ours.reasons else "nothing is known of the test period"
         return False, f"not judged: {why}"
-    for name in NAIVES:
-        rival = _figure(report.methods[name].mean)
-        if rival is not None and report.methods[name].answered >= ours.answered and own[1] > rival[1]:
-            return False, f"{own[0]} {own[1]:.3f} is worse than repeating {name.replace('_', ' ')} ({rival[1]:.3f})"
+    name, figure = own
+    for naive in NAIVES:
+        rival = _figure(report.methods[naive].mean)
+        if rival is not None and report.methods[naive].answered >= ours.answered and figure > rival[1]:
+            return False, f"{name} {figure:.3f} is worse than repeating {naive.replace('_', ' ')} ({rival[1]:.3f})"
     if "champion" not in report.methods:
-        return True, f"first model of this stream: {own[0]} {own[1]:.3f}, no worse than yesterday or last week"
+        return True, f"first model of this stream: {name} {figure:.3f}, no worse than yesterday or last week"
     rival = _figure(report.methods["champion"].mean)
     if rival is None:
-        return True, f"{own[0]} {own[1]:.3f}; the champion gave no forecast in the test period"
-    if own[1] < rival[1] * (1 - margin):
-        return True, f"{own[0]} {own[1]:.3f} is better than the champion's {rival[1]:.3f}"
-    return False, f"{own[0]} {own[1]:.3f} is not better than the champion's {rival[1]:.3f}"
+        return True, f"{name} {figure:.3f}; the champion gave no forecast in the test period"
+    if figure < rival[1] * (1 - margin):
+        return True, f"{name} {figure:.3f} is better than the champion's {rival[1]:.3f}"
+    return False, f"{name} {figure:.3f} is not better than the champion's {rival[1]:.3f}"
 
 
 def _figure(scores: Scores) -> tuple[str, float] | None:
-    if scores.mase is not None:
-        return "MASE", scores.mase
+    losses = [v for v in scores.scaled_pinball.values() if v is not None]
+    if losses:
+        return "quantile score", sum(losses) / len(losses)
     return None if scores.wape is None else ("WAPE", scores.wape)
 
 

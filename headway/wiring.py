@@ -24,7 +24,6 @@ from headway.settings import (
 
 if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecaster's libraries
     from balancer.actuators.base import Actuator
-    from forecaster.methods.base import Method
     from forecaster.registry import ModelRegistry
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
@@ -75,11 +74,10 @@ def open_registry(settings: Settings) -> ModelRegistry:
     return ModelRegistry(settings.model_folder, key=None if key is None else key.encode())
 
 
-def open_forecasts(
-    settings: Settings, store: SeriesStore, registry: ModelRegistry | None = None, zero_shot: Method | None = None
-) -> ForecastService:
+def open_forecasts(settings: Settings, store: SeriesStore, registry: ModelRegistry | None = None) -> ForecastService:
     """Make the service that forecasts recorded topics; a topic's zone is that of the first group that reads it."""
     from forecaster.serving import ForecastService
+    from forecaster.zero_shot import shipped
 
     zones: dict[str, str] = {}
     for name in settings.named_groups:
@@ -91,7 +89,7 @@ def open_forecasts(
         registry or open_registry(settings),
         cluster=settings.cluster,
         timezone_of=lambda topic: zones.get(topic, "UTC"),
-        zero_shot=zero_shot,
+        zero_shot=shipped,
     )
 
 

@@ -138,14 +138,12 @@ def _plan(
 
 
 def _methods(text: str, seed: int) -> dict[str, Method]:
-    from forecaster.ladder import Ladder
     from forecaster.methods.catalogue import METHODS, make_method
-    from forecaster.training import trainable
 
     names = [n.strip() for n in text.split(",") if n.strip()]
     if names == ["all"]:
         names = ["auto", *METHODS]
-    return {n: Ladder(trainable("auto", seed)) if n == "auto" else make_method(n) for n in dict.fromkeys(names)}
+    return {n: sources.auto(seed) if n == "auto" else make_method(n) for n in dict.fromkeys(names)}
 
 
 def _print(report: BacktestReport) -> None:

@@ -82,11 +82,9 @@ def _steps(ahead: timedelta, step: timedelta, text: str) -> int:
 
 
 def _method(name: str, seed: int) -> Method:
-    from forecaster.ladder import Ladder
     from forecaster.methods.catalogue import make_method
-    from forecaster.training import trainable
 
-    return Ladder(trainable("auto", seed)) if name == "auto" else make_method(name)
+    return sources.auto(seed) if name == "auto" else make_method(name)
 
 
 def _until(history: ArrivalSeries, at: datetime | None) -> ArrivalSeries:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from forecaster.ladder import Ladder
     from forecaster.registry import ModelRegistry
     from forecaster.series import ArrivalSeries
     from forecaster.serving import ForecastService
@@ -168,6 +169,17 @@ def exactly_one(file: Path | None, topic: str | None) -> None:
     """Insist on one source of arrivals."""
     if (file is None) == (topic is None):
         raise typer.BadParameter("say either --input FILE or --topic TOPIC", param_hint="--input")
+
+
+def auto(seed: int) -> Ladder:
+    """Return the ladder as a method: its own model is trained by ``fit``, the shipped one stands in."""
+    from forecaster.forecast import Rung
+    from forecaster.ladder import Ladder
+    from forecaster.training import trainable
+    from forecaster.zero_shot import shipped
+
+    stand_in, why = shipped()
+    return Ladder(trainable("auto", seed), stand_in, passed_over={} if why is None else {Rung.ZERO_SHOT: why})
 
 
 def registry(settings: Settings, folder: Path | None = None) -> ModelRegistry:
