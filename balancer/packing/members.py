@@ -18,8 +18,11 @@ from balancer.packing.bounds import TOLERANCE
 IDLE_BELOW = 0.5
 """Nothing moves for balance alone while the busiest member is below this share of its capacity: nobody would gain."""
 
-ROUNDS = 2000
+ROUNDS = 20_000
 """Most moves and swaps of one search; each round cures the busiest member or gives it up."""
+
+PARTNERS = 128
+"""Members, least busy first, that are looked at as targets of a move or swap; all of them in groups up to this size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +165,9 @@ class _Search:
         self.preferred, self.limit = preferred, limit
         self.closed = np.where(usable, 0.0, np.inf)
         """Added to a utilization: what may not be chosen is infinitely busy."""
+        self.items: list[list[int]] = []
+        """Partitions of each member, while :meth:`relieve` runs."""
+        self.choice, self.age = np.empty(0, dtype=np.intp), 0
 
     def has_gained(self, before: NDArray[np.float64]) -> bool:
         """Whether the find is clearly better than keeping: less load above capacity, or a lower busiest member."""
@@ -178,10 +184,14 @@ class _Search:
     def shed(self) -> None:
         """Take from each member above the limit the cheapest load whose going cures it."""
         bound = self.limit * self.room * (1 + TOLERANCE)
-        for member in np.flatnonzero((self.load > bound) & self.usable):
-            items = np.flatnonzero((self.owner == member) & self.movable)
-            if items.size == 0:
+        over = self.usable & (self.load > bound)
+        held = np.flatnonzero((self.owner >= 0) & self.movable)
+        held = held[over[self.owner[held]]]
+        held = held[np.argsort(self.owner[held], kind="stable")]
+        for items in np.split(held, np.flatnonzero(np.diff(self.owner[held])) + 1):
+            if not items.size:
                 continue
+            member = int(self.owner[items[0]])
             sizes = self.weight[items]
             stays = int(np.argmax(sizes)) if sizes.max() > self.room[member] else -1
             gone = cheapest_sufficient(sizes, float(self.load[member] - self.limit * self.room[member]), stays)
@@ -205,29 +215,42 @@ class _Search:
             self.load[member] += self.weight[item]
 
     def relieve(self, target: float, budget: int | None) -> None:
-        """Cure the busiest member by the cheapest move or swap, until all are below the limit or none can be helped."""
-        stuck = np.zeros(self.room.size)
-        for _ in range(ROUNDS):
-            busy = self.load / self.room + np.where(self.usable, stuck, -np.inf)
-            member = int(busy.argmax())
-            if busy[member] <= self.limit * (1 + TOLERANCE):
+        """Cure the busiest members by the cheapest moves and swaps, until all are below the limit or beyond help."""
+        self.items = [[] for _ in range(self.room.size)]
+        for item, member in enumerate(self.owner.tolist()):
+            self.items[member].append(item)
+        beyond_help = ~self.usable
+        rounds = 0
+        while rounds < ROUNDS:
+            busy = np.where(beyond_help, 0.0, self.load / self.room)
+            over = np.flatnonzero(busy > self.limit * (1 + TOLERANCE))
+            if not over.size:
                 return
-            left = None if budget is None else budget - int(((self.owner != self.origin) & (self.origin >= 0)).sum())
-            if (left is not None and left <= 0) or not self._relieve_one(member, target, left):
-                stuck[member] = -np.inf
+            for member in over[np.argsort(-busy[over], kind="stable")].tolist():
+                while rounds < ROUNDS and self.load[member] > self.limit * self.room[member] * (1 + TOLERANCE):
+                    rounds += 1
+                    left = None if budget is None else budget - self._moved()
+                    if (left is not None and left <= 0) or not self._relieve_one(member, target, left):
+                        beyond_help[member] = True
+                        break
+
+    def _moved(self) -> int:
+        return int(((self.owner != self.origin) & (self.origin >= 0)).sum())
 
     def _relieve_one(self, member: int, target: float, left: int | None) -> bool:
-        items = np.flatnonzero((self.owner == member) & self.movable)
+        items = self._movable_of([member])
         if items.size == 0:
             return False
         size = self.weight[items]
         now = float(self.load[member] / self.room[member])
         hot = bool(size.max() > self.room[member])
         # A move: the busier of the two members afterwards, at the best target of each partition.
-        after = (self.load + size[:, None]) / self.room + self.closed
-        after[:, member] = np.inf
-        best = after.argmin(axis=1)
-        there = after[np.arange(items.size), best]
+        partners = self._partners(member)
+        if not partners.size:
+            return False
+        after = (self.load[partners] + size[:, None]) / self.room[partners]
+        nearest = after.argmin(axis=1)
+        best, there = partners[nearest], after[np.arange(items.size), nearest]
         here = (self.load[member] - size) / self.room[member]
         if hot:  # the hot partition stays alone; whatever shares its member goes where it fits
             small = np.flatnonzero((size < size.max()) & (there <= 1.0 + TOLERANCE))
@@ -240,7 +263,7 @@ class _Search:
         if cured.size:
             goes = int(cured[np.argmin(size[cured])])
             cost = float(size[goes])
-        swap = self._best_swap(member, items, target, cost) if left is None or left > 1 else None
+        swap = self._best_swap(member, items, partners, target, cost) if left is None or left > 1 else None
         if swap is not None and swap[2]:
             return self._swap(swap[0], swap[1])
         if goes >= 0:
@@ -253,12 +276,30 @@ class _Search:
             return self._swap(swap[0], swap[1])
         return gain_by_move > least * now and self._move(items[pick], int(best[pick]))
 
+    def _movable_of(self, members: list[int]) -> NDArray[np.intp]:
+        owned = np.array([item for member in members for item in self.items[member]], dtype=np.intp)
+        return owned[self.movable[owned]]
+
+    def _partners(self, member: int) -> NDArray[np.intp]:
+        """Return the members that may take something over, at most :data:`PARTNERS`, the least busy ones.
+
+        In larger groups the choice is renewed now and then: many have room, and loads are looked up afresh anyhow.
+        """
+        if self.age == 0:
+            members = np.flatnonzero(self.usable)
+            if members.size > PARTNERS:
+                busy = self.load[members] / self.room[members]
+                members = members[np.argpartition(busy, PARTNERS)[:PARTNERS]]
+            self.choice = members
+        self.age = (self.age + 1) % (PARTNERS // 8)
+        return self.choice[self.choice != member]
+
     def _best_swap(
-        self, member: int, items: NDArray[np.intp], target: float, below: float
+        self, member: int, items: NDArray[np.intp], partners: NDArray[np.intp], target: float, below: float
     ) -> tuple[np.intp, np.intp, bool, float] | None:
         """Cheapest swap that cures (cheaper than ``below``), else the one that improves most."""
-        others = np.flatnonzero((self.owner != member) & self.movable & (self.owner >= 0))
-        if others.size == 0 or items.size * others.size > 4_000_000:
+        others = self._movable_of(partners.tolist())
+        if others.size == 0:
             return None
         size, other = self.weight[items][:, None], self.weight[others][None, :]
         theirs = self.owner[others]
@@ -279,9 +320,12 @@ class _Search:
         return self._move(one, second) and self._move(other, first)
 
     def _move(self, item: np.intp, target: int) -> bool:
-        self.load[self.owner[item]] -= self.weight[item]
+        source = int(self.owner[item])
+        self.load[source] -= self.weight[item]
         self.load[target] += self.weight[item]
         self.owner[item] = target
+        self.items[source].remove(int(item))
+        self.items[target].append(int(item))
         return True
 
     def start_afresh_if_overloaded(self) -> None:
