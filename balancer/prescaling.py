@@ -336,10 +336,11 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def _duration(value: Any) -> timedelta | None:
     if value is None or isinstance(value, timedelta):
         return value
-    match = re.fullmatch(r"(?:PT?)?(\d+(?:\.\d+)?)([smhd])", str(value), re.IGNORECASE)
-    if not match:
-        raise PolicyRefused(f"duration={value!r} must have a unit, such as 2h, 90m or PT2H")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2].lower()])
+    text = str(value).lower().removeprefix("p").replace("t", "")
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if not parts or "".join(n + u for n, u in parts) != text:
+        raise PolicyRefused(f"duration={value!r} must have a unit, such as 2h, 90m, 1h30m or PT2H")
+    return timedelta(seconds=sum(float(n) * _UNITS[u] for n, u in parts))
 
 
 def _count(field: str, value: Any) -> int | None:

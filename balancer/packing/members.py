@@ -167,7 +167,8 @@ class _Search:
         """Added to a utilization: what may not be chosen is infinitely busy."""
         self.items: list[list[int]] = []
         """Partitions of each member, while :meth:`relieve` runs."""
-        self.choice, self.age = np.empty(0, dtype=np.intp), 0
+        self.choice: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        self.age = 0
 
     def has_gained(self, before: NDArray[np.float64]) -> bool:
         """Whether the find is clearly better than keeping: less load above capacity, or a lower busiest member."""
@@ -277,8 +278,8 @@ class _Search:
         return gain_by_move > least * now and self._move(items[pick], int(best[pick]))
 
     def _movable_of(self, members: list[int]) -> NDArray[np.intp]:
-        owned = np.array([item for member in members for item in self.items[member]], dtype=np.intp)
-        return owned[self.movable[owned]]
+        owned = [item for member in members for item in self.items[member] if self.movable[item]]
+        return np.array(owned, dtype=np.intp)
 
     def _partners(self, member: int) -> NDArray[np.intp]:
         """Return the members that may take something over, at most :data:`PARTNERS`, the least busy ones.
@@ -292,7 +293,8 @@ class _Search:
                 members = members[np.argpartition(busy, PARTNERS)[:PARTNERS]]
             self.choice = members
         self.age = (self.age + 1) % (PARTNERS // 8)
-        return self.choice[self.choice != member]
+        others: NDArray[np.intp] = self.choice[self.choice != member]
+        return others
 
     def _best_swap(
         self, member: int, items: NDArray[np.intp], partners: NDArray[np.intp], target: float, below: float

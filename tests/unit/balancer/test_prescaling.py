@@ -123,6 +123,11 @@ def test_what_cannot_be_meant_is_refused(body, message):
         rule_from_json(body)
 
 
+@pytest.mark.parametrize("text", ["2h", "120m", "7200s", "PT2H", "1h60m", "PT1H60M", "pt7200S"])
+def test_durations_as_people_and_machines_write_them(text):
+    assert rule_from_json({"cron": "0 8 * * *", "duration": text, "at_least": 1}).duration == 2 * HOUR
+
+
 RULES = st.one_of(
     st.builds(
         Rule,
