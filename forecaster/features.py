@@ -124,14 +124,14 @@ def features_at(logs: Floats, steps_per_day: int, origins: Sequence[int], leads:
     week_mean = loose_mean(t - week, t)
     offset = loose_mean(t - day, t)
     last_week = x[:, t[:, None] + np.arange(-week, 0)]  # (rows, origins, week)
-    unit = _known_mean(np.abs(last_week - week_mean[:, :, None])) + 1e-3 * np.abs(week_mean) + 1e-9
+    unit = known_mean(np.abs(last_week - week_mean[:, :, None])) + 1e-3 * np.abs(week_mean) + 1e-9
 
     at = t[:, None] + lead[None, :]
     days, weeks = lead // day + 1, lead // week + 1
     by_day = [x[:, at - day * (days + j)] for j in range(DAY_LAGS)]
     by_week = [x[:, at - week * (weeks + j)] for j in range(WEEK_LAGS)]
     stacked = np.stack(by_day)
-    median, mean_days, mean_weeks = _known_median(stacked), _known_mean(stacked, 0), _known_mean(np.stack(by_week), 0)
+    median, mean_days, mean_weeks = _known_median(stacked), known_mean(stacked, 0), known_mean(np.stack(by_week), 0)
     radius = max(1, day // 24)
 
     def around(place: NDArray[np.int64]) -> Floats:
@@ -162,9 +162,9 @@ def features_at(logs: Floats, steps_per_day: int, origins: Sequence[int], leads:
     in_units = [
         (recent - mean(t - day - eighth, t - day)) / unit,
         (recent - mean(t - week - eighth, t - week)) / unit,
-        _known_mean(np.abs(last_week - before_day)) / unit,
-        _known_mean(np.abs(last_week - before_week)) / unit,
-        _known_mean(np.abs(np.diff(last_week, axis=2))) / unit,
+        known_mean(np.abs(last_week - before_day)) / unit,
+        known_mean(np.abs(last_week - before_week)) / unit,
+        known_mean(np.abs(np.diff(last_week, axis=2))) / unit,
         unit / (np.abs(week_mean) + 1e-9),
         (counts[:, t] >= week).astype(np.float64),
     ]
@@ -191,7 +191,8 @@ def features_at(logs: Floats, steps_per_day: int, origins: Sequence[int], leads:
     )
 
 
-def _known_mean(values: NDArray[np.floating], axis: int = -1) -> Floats:
+def known_mean(values: NDArray[np.floating], axis: int = -1) -> Floats:
+    """Return the mean of what is known along an axis; NaN where nothing is."""
     known = np.isfinite(values)
     count = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis, dtype=np.float64)

@@ -147,7 +147,7 @@ class BlendRecipe:
     ridges: tuple[tuple[int, float, int], ...] = ((14, 0.5, 0), (7, 0.35, 5))
     iterations: int = 100
     leaves: int = 31
-    rate: float = 0.1
+    rate: float = 0.15
     origins: int = 16
     points: int = 80_000
 

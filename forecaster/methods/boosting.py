@@ -6,6 +6,7 @@ same-time values, in units of each row. The lead is a feature, so one model draw
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -31,10 +32,13 @@ class Boosting(PathwiseMethod):
         Leads learned; further leads reuse the last.
     iterations, leaves, rate
         Trees, leaves a tree, learning rate.
-    max_origins, gap
-        Training origins a row, and positions between them, the latest first.
+    gap
+        Positions between training origins, the latest first; None spreads as many origins as ``max_points`` allows
+        over the history.
+    max_origins
+        Training origins at most.
     max_points
-        Training points at most; leads are thinned to stay below.
+        Training points at most; points are thinned at random to stay below.
     column_share
         Share of columns a split may choose from.
     seed
@@ -50,9 +54,9 @@ class Boosting(PathwiseMethod):
         iterations: int = 100,
         leaves: int = 31,
         rate: float = 0.08,
-        max_origins: int = 16,
-        gap: int = 17,
-        max_points: int = 200_000,
+        max_origins: int = 400,
+        gap: int | None = None,
+        max_points: int = 100_000,
         column_share: float = 0.6,
         seed: int = 0,
     ):
@@ -78,7 +82,8 @@ class Boosting(PathwiseMethod):
             day = panel.steps_per_day
             horizon = round(self.horizon_days * day)
             length = panel.logs.shape[1]
-            origins = [t for t in (length - horizon - g * self.gap for g in range(self.max_origins)) if t >= 2 * day]
+            gap = self.gap or self._spread_gap(panels, length - horizon - 2 * day, horizon, day)
+            origins = [t for t in (length - horizon - g * gap for g in range(self.max_origins)) if t >= 2 * day]
             if not origins:
                 continue
             made = features_at(panel.logs, day, origins, range(horizon))
@@ -106,6 +111,15 @@ class Boosting(PathwiseMethod):
             random_state=self.seed,
         ).fit(x[:, self.columns_], y)
         return self
+
+    def _spread_gap(self, panels: Sequence[LogPanel], room: int, horizon: int, day: int) -> int:
+        """Return a gap that uses the whole history, half as many origins again as are needed, every hour of the day."""
+        rows = sum(p.logs.shape[0] for p in panels)
+        wanted = min(self.max_origins, max(16, 3 * self.max_points // (2 * rows * horizon)))
+        gap = max(1, room // wanted)
+        while gap > 1 and math.gcd(gap, day) > 1:
+            gap -= 1
+        return int(gap)
 
     def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
         """Draw paths; NaN for rows that have not a day of history."""

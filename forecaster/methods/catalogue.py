@@ -13,7 +13,9 @@ from forecaster.methods.grid import Grid
 from forecaster.methods.kernel_ridge import KernelRidge
 from forecaster.methods.last_value import LastValue
 from forecaster.methods.seasonal_naive import SeasonalNaive
+from forecaster.methods.short_lead import ShortLead
 from forecaster.methods.trained_blend import TrainedBlend
+from forecaster.methods.two_leads import TwoLeads
 
 
 def _median_blend() -> Method:
@@ -23,6 +25,10 @@ def _median_blend() -> Method:
 def _blend() -> Method:
     members = (SeasonalNaive("day"), SeasonalNaive("week"), Grid(), Boosting(), KernelRidge())
     return TrainedBlend(members)
+
+
+def _own() -> Method:
+    return TwoLeads(_blend(), ShortLead())
 
 
 METHODS: dict[str, Callable[[], Method]] = {
@@ -35,6 +41,8 @@ METHODS: dict[str, Callable[[], Method]] = {
     "boosting": Boosting,
     "kernel_ridge": KernelRidge,
     "blend": _blend,
+    "short_lead": ShortLead,
+    "own": _own,
 }
 """Name → factory of an unfitted method."""
 

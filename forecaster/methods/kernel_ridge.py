@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -26,7 +27,8 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
 _CLIP = 5.0
-_FEWEST_WINDOWS = 24
+_FEWEST_WINDOWS = 200
+_ENOUGH_WINDOWS = 12_000
 
 
 class KernelRidge(PathwiseMethod):
@@ -45,9 +47,9 @@ class KernelRidge(PathwiseMethod):
     penalty
         Ridge penalty per thousand windows.
     stride
-        Positions between training origins.
+        Positions between training origins where there are many rows; fewer rows are cut more densely.
     max_windows
-        Training windows a row, the latest first.
+        Training windows a row, the latest first, where there are many rows.
     seed
         Of the random features.
     """
@@ -86,7 +88,12 @@ class KernelRidge(PathwiseMethod):
         horizon = round(self.horizon_days * day)
         longest = max(p.logs.shape[1] for p in panels)
         self.length_ = day * (self.window_days if longest >= (self.window_days + 7) * day + horizon else 7)
-        parts = [_windows(p.logs, self.length_, horizon, self.stride, self.max_windows) for p in panels]
+        dense = max(1, _ENOUGH_WINDOWS // (self.max_windows * sum(p.logs.shape[0] for p in panels)))
+        stride = max(1, self.stride // dense)
+        while stride > 1 and math.gcd(stride, day) > 1 and dense > 1:
+            stride -= 1
+        most = self.max_windows * dense
+        parts = [_windows(p.logs, self.length_, horizon, stride, most) for p in panels]
         inputs, targets = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
         self.weights_: Singles | None = None
         if len(inputs) < _FEWEST_WINDOWS:

@@ -1,0 +1,218 @@
+"""The next hour, minute by minute: what a scaler acts on.
+
+Global boosting on changes of the log since the last few minutes, direct, with the lead as a feature; a learned spread;
+and a table of errors that is renewed at every forecast with the errors since the training (see
+`forecaster.methods.spread_model`). Leads beyond an hour are not answered: they belong to the day-ahead methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from forecaster.features import Features
+from forecaster.forecast import ForecastResult, NoForecast, Rung
+from forecaster.lead_features import lead_features
+from forecaster.methods.base import DEFAULT_LEVELS
+from forecaster.methods.pathwise import Prepared, assemble, checked_levels, prepare
+from forecaster.methods.spread_model import SpreadModel, error_table, table_offsets
+from forecaster.series import ArrivalSeries
+
+Floats = NDArray[np.float64]
+
+REACH_S = 3600
+_KNOTS_S = (60, 120, 300, 600, 900, 1800, 2700, 3600)
+_SEEN_DAYS = 8.25  # what features look back on, at forecast
+_RENEWAL_DAYS = 7
+_RENEWAL_POINTS = 24_000
+
+
+class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
+    """Direct boosting over the next hour; see the module.
+
+    Parameters
+    ----------
+    iterations, leaves, rate
+        Of the boosting.
+    max_points
+        Training points at most.
+    weeks
+        History that is learned from.
+    seed
+        Of every random choice.
+    """
+
+    name = "short_lead"
+    rung = Rung.OWN_MODEL
+
+    def __init__(
+        self,
+        iterations: int = 150,
+        leaves: int = 31,
+        rate: float = 0.06,
+        max_points: int = 120_000,
+        weeks: int = 8,
+        seed: int = 0,
+    ):
+        self.iterations = iterations
+        self.leaves = leaves
+        self.rate = rate
+        self.max_points = max_points
+        self.weeks = weeks
+        self.seed = seed
+
+    def fit(self, histories: Sequence[ArrivalSeries]) -> Self:
+        """Learn point and spread; the spread from the last fifth of each history, which the point then learns too."""
+        self.model_: HistGradientBoostingRegressor | None = None
+        self.spread_: SpreadModel | None = None
+        usable = [h for h in histories if h.grid.step_s < REACH_S and h.steps > h.grid.steps_per_day]
+        made = [r for r in (prepare(_recent(h, 7.0 * self.weeks), 1, 1) for h in usable) if r is not None]
+        if not made:
+            return self
+        self.trained_until_s_ = max(h.end.timestamp() for h in usable)
+        cuts = [r.working.logs.shape[1] * 4 // 5 for r in made]
+        early = [self._points(r, 0, cut) for r, cut in zip(made, cuts, strict=True)]
+        late = [self._points(r, cut, r.working.logs.shape[1]) for r, cut in zip(made, cuts, strict=True)]
+        first = self._boosted(early)
+        errors = [truth - first(f) for f, truth in late]
+        if sum(int(np.isfinite(e).sum()) for e in errors) >= 200:
+            self.spread_ = SpreadModel(seed=self.seed).fit([f for f, _ in late], errors)
+            self.table_ = error_table(
+                np.concatenate([(e / self.spread_.spread(f).ravel()) for e, (f, _) in zip(errors, late, strict=True)]),
+                self.seed,
+            )
+        final = self._boosted([*early, *late])
+        self.model_, self.columns_ = final.model, final.columns
+        return self
+
+    def predict(
+        self, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float] = DEFAULT_LEVELS
+    ) -> ForecastResult:
+        """Forecast up to an hour from the end of a history.
+
+        Returns
+        -------
+        Forecast or NoForecast
+            No forecast where the step is an hour or longer, the horizon reaches beyond an hour, or nothing was learned.
+        """
+        asked = checked_levels(levels)
+        step_s = history.grid.step_s
+        if horizon_steps < 1:
+            raise ValueError(f"horizon_steps={horizon_steps} must be at least 1")
+        model: HistGradientBoostingRegressor | None = getattr(self, "model_", None)
+        if step_s >= REACH_S or horizon_steps * step_s > REACH_S:
+            return NoForecast(history.topic, history.end, "short-lead forecasts reach one hour, in steps below an hour")
+        ready = prepare(_recent(history, _SEEN_DAYS + _RENEWAL_DAYS), horizon_steps, 1)
+        if ready is None:
+            return NoForecast(history.topic, history.end, "no recorded step yet", None)
+        if model is None or self.spread_ is None:
+            return NoForecast(
+                history.topic, history.end, "the short-lead model is not trained: it needs a day of history"
+            )
+        knots = _knots(step_s)
+        end = ready.working.logs.shape[1]
+        made = lead_features(ready.working.logs, ready.working.steps_per_day, [end], knots)
+        path = made.logs(model.predict(made.values[:, self.columns_]))[:, 0]
+        spread = self.spread_.spread(made)[:, 0]
+        wanted = ready.panel.ahead
+        path, spread = _between(path, knots, wanted), _between(spread, knots, wanted)
+        unit = table_offsets(self._tables(ready, knots), asked)
+        quantiles = ready.scale.inverse(path[:, :, None] + spread[:, :, None] * unit)
+        return assemble(self.name, self.rung, history, ready, quantiles, asked, levels, ())
+
+    def _points(self, ready: Prepared, begin: int, end: int) -> tuple[Features, Floats]:
+        """Draw training points at random origins whose targets lie in [begin, end)."""
+        random = np.random.default_rng(self.seed + begin)
+        working = ready.working
+        knots = _knots(86_400 // working.steps_per_day)
+        rows = working.logs.shape[0]
+        chosen = np.sort(random.choice(rows, min(rows, 64), replace=False))
+        lo = max(begin, working.steps_per_day // 24)
+        origins = np.arange(lo, max(lo + 1, end - knots[-1]))
+        share = (end - begin) / working.logs.shape[1]
+        wanted = max(50, int(share * self.max_points / (len(chosen) * len(knots))))
+        if len(origins) > wanted:
+            origins = np.sort(random.choice(origins, wanted, replace=False))
+        made = lead_features(working.logs[chosen], working.steps_per_day, origins.tolist(), knots)
+        truth = ready.scale.forward(ready.seen)[chosen]
+        at = np.minimum(origins[:, None] + knots, truth.shape[1] - 1)
+        y = truth[:, at].ravel() - made.offset
+        return made, y
+
+    def _boosted(self, parts: Sequence[tuple[Features, Floats]]) -> _Fitted:
+        x = np.concatenate([f.values for f, _ in parts])
+        y = np.concatenate([truth for _, truth in parts])
+        usable = np.isfinite(y)
+        x, y = x[usable], y[usable]
+        columns = np.flatnonzero(np.isfinite(x).any(axis=0))
+        model = HistGradientBoostingRegressor(
+            loss="absolute_error",
+            max_iter=self.iterations,
+            max_leaf_nodes=self.leaves,
+            learning_rate=self.rate,
+            min_samples_leaf=min(60, max(5, len(x) // 100)),
+            max_features=0.6,
+            early_stopping=False,
+            random_state=self.seed,
+        ).fit(x[:, columns], y)
+        return _Fitted(model, columns)
+
+    def _tables(self, ready: Prepared, knots: list[int]) -> list[tuple[Floats, float]]:
+        """Return the table of the training, and that of the errors since, at most of the last week."""
+        tables = [(self.table_, 1.0)]
+        working = ready.working
+        end, step_s = working.logs.shape[1], 86_400 // working.steps_per_day
+        since = end - int((ready.end_s - self.trained_until_s_) // step_s)
+        begin = max(since, end - _RENEWAL_DAYS * working.steps_per_day, 0)
+        origins = np.arange(begin, end - knots[-1])
+        if origins.size < 24 or self.spread_ is None or self.model_ is None:
+            return tables
+        rows = working.logs.shape[0]
+        random = np.random.default_rng(self.seed)
+        chosen = np.sort(random.choice(rows, min(rows, 32), replace=False))
+        wanted = max(24, _RENEWAL_POINTS // (len(chosen) * len(knots)))
+        days = origins.size / working.steps_per_day
+        origins = origins[:: max(1, origins.size // wanted)]
+        made = lead_features(working.logs[chosen], working.steps_per_day, origins.tolist(), knots)
+        path = made.logs(self.model_.predict(made.values[:, self.columns_]))
+        truth = ready.scale.forward(ready.seen)[chosen][:, origins[:, None] + knots]
+        scores = error_table(((truth - path) / self.spread_.spread(made)).ravel(), self.seed)
+        if scores.size:
+            tables.append((scores, 3.0 * days))
+        return tables
+
+
+class _Fitted:
+    """A fitted model and the columns it uses; called, it predicts the change of the log."""
+
+    def __init__(self, model: HistGradientBoostingRegressor, columns: NDArray[np.int64]):
+        self.model, self.columns = model, columns
+
+    def __call__(self, features: Features) -> Floats:
+        out: Floats = self.model.predict(features.values[:, self.columns])
+        return out
+
+
+def _recent(history: ArrivalSeries, days: float) -> ArrivalSeries:
+    return history.between(history.end_index - round(days * history.grid.steps_per_day), history.end_index)
+
+
+def _knots(step_s: int) -> list[int]:
+    """Return the leads (0 is the first step) at which the model is asked; others are interpolated."""
+    return sorted({max(1, round(s / step_s)) - 1 for s in _KNOTS_S})
+
+
+def _between(values: Floats, knots: list[int], wanted: NDArray[np.int64]) -> Floats:
+    """Interpolate along leads; shape (rows, knots) to (rows, wanted)."""
+    at = np.clip(np.searchsorted(knots, wanted, side="right") - 1, 0, max(len(knots) - 2, 0))
+    if len(knots) == 1:
+        return np.repeat(values, len(wanted), axis=1)
+    left, right = np.asarray(knots)[at], np.asarray(knots)[at + 1]
+    share = np.clip((wanted - left) / (right - left), 0.0, 1.0)
+    out: Floats = values[:, at] * (1 - share) + values[:, at + 1] * share
+    return out
