@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as Wire
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from forecaster.errors import SourceError
+from forecaster.errors import SourceError, SourceUnavailable
 from forecaster.ingest.kafka import Answer, Properties, TopicInfo, refused, unavailable
 from forecaster.topics import GroupId, TopicPartition
 
@@ -66,6 +66,9 @@ class FullReader:
                 found = self._wait(future).topic_partitions
             except KafkaException as exc:
                 out[group] = told(exc.args[0], f"group {group}")
+                continue
+            except SourceUnavailable:  # its coordinator alone may be away or loading; the log ends will tell
+                out[group] = f"group {group}: its coordinator does not answer"
                 continue
             out[group] = {
                 TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
