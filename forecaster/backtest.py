@@ -129,6 +129,8 @@ class MethodReport:
         How often each rung of the ladder answered.
     reasons
         Distinct reasons given with forecasts or instead of them, most frequent first.
+    last
+        The forecast from the last origin, for plots.
     """
 
     name: str
@@ -141,6 +143,7 @@ class MethodReport:
     answered: float
     rungs: dict[str, int] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    last: Forecast | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +176,7 @@ class _Answer:
     reasons: tuple[str, ...]
     tallies: tuple[Tally, ...] = ()
     """By series; by (series, asked lead); by step ahead; by hour of the week. Empty if there was no forecast."""
+    forecast: Forecast | None = None
 
 
 def backtest(
@@ -316,4 +320,5 @@ def _report(
         answered=sum(a.rung != "none" for a in answers) / len(answers),
         rungs=dict(Counter(a.rung for a in answers)),
         reasons=tuple(reason for reason, _ in reasons.most_common()),
+        last=answers[-1].forecast,
     )

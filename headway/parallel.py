@@ -94,7 +94,7 @@ def _dask(jobs: int, address: str | None) -> Iterator[None]:
         )
     try:
         try:
-            client = distributed.Client(cluster or address, timeout=15)
+            client = distributed.Client(cluster or address, timeout=10)
         except (OSError, ValueError) as exc:
             raise BackendRefused(f"no Dask scheduler answers at {address}: {exc}") from exc
         with client, joblib.parallel_config("dask", n_jobs=jobs):

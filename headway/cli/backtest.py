@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,7 @@ def command(
         bool, typer.Option("--refit", help="Fit at each origin instead of once before the first.")
     ] = False,
     step: Annotated[str | None, typer.Option(help="Longer steps than the recorded ones.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained page with plots.")] = None,
     series: sources.SeriesName = None,
     partitions: sources.Partitions = None,
     skew: sources.Skew = "zipf:1.0",
@@ -65,6 +67,11 @@ def command(
         report = backtest(
             history, chosen, plan, map=run, clock=time.perf_counter, on_progress=lambda *_: progress.advance()
         )
+    if html is not None:
+        from headway.backtest_page import write_page
+
+        write_page(html, history, report)
+        say(f"{html}: a self-contained page with plots")
     if json:
         emit_json(document(report))
     else:
