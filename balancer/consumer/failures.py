@@ -33,7 +33,7 @@ class FailurePolicy:
 
     Examples
     --------
-    >>> policy = FailurePolicy(tries=3, first_delay=timedelta(seconds=1))
+    >>> policy = FailurePolicy(tries=3, first_delay=timedelta(seconds=1), give_up=GiveUp.SKIP)
     >>> [policy.delay(n) for n in (1, 2, 3)]
     [datetime.timedelta(seconds=1), datetime.timedelta(seconds=2), None]
     """

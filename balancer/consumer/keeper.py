@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from balancer.leases.base import (
+    GroupReleased,
     Heartbeat,
     LeaseRefused,
     LeaseStore,
@@ -87,7 +88,7 @@ class LeaseKeeper:
             except (ProtocolRefused, LeaseRefused):
                 raise
             except LeaseStoreError as error:
-                if time.monotonic() > give_up:
+                if time.monotonic() > give_up and not isinstance(error, GroupReleased):
                     raise
                 if not told:
                     log.warning("waiting to begin: %s", error)

@@ -319,6 +319,8 @@ class PlannedConsumer:
                 self._owed[held.lease.partition] = (held.lease.epoch, None, None)
         if release:
             self._release(release)
+        if view.released and self._holdings:
+            self._release(list(self._holdings))
         if take and not view.draining and not self._stopping.is_set():
             self._take(take)
 

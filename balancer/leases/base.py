@@ -51,6 +51,10 @@ class ProtocolRefused(LeaseStoreError):
     """Worker library and planner do not speak the same protocol version; upgrade the older one."""
 
 
+class GroupReleased(LeaseStoreError):
+    """The group has been given back to its ordinary protocol; ``headway adopt`` puts it under the plan again."""
+
+
 class LeaseRefused(LeaseStoreError):
     """The store says no: the incarnation is superseded or expired, or the lease is not what the caller believes."""
 
@@ -184,6 +188,8 @@ class WorkerView:
     plan_epoch: int
     draining: bool
     leases: Mapping[TopicPartition, Lease]
+    released: bool = False
+    """The group is given back: give up everything, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +214,8 @@ class GroupView:
     workers: Mapping[int, WorkerState]
     leases: Mapping[TopicPartition, Lease]
     requests: Mapping[str, MoveRequest]
+    released: bool = False
+    """Given back to the ordinary protocol: whoever is left drains, nobody begins or receives."""
 
     def owned(self, instance: int) -> tuple[TopicPartition, ...]:
         """Return the partitions that any incarnation of ``instance`` holds or is being fenced from, sorted."""
@@ -243,6 +251,8 @@ class LeaseStore(Protocol):
             While that instance's current incarnation is live.
         ProtocolRefused
             If the planner does not speak the profile's protocol version.
+        GroupReleased
+            While the group is given back to its ordinary protocol.
         """
         ...
 
@@ -380,6 +390,10 @@ class LeaseStore(Protocol):
     # -- anybody ------------------------------------------------------------------------------------------------
     def request(self, request: MoveRequest) -> None:
         """Ask whoever leads for a move."""
+        ...
+
+    def set_released(self, released: bool) -> None:
+        """Give the group back to its ordinary protocol, or take it under the plan again."""
         ...
 
     def settle(self, token: LeaderToken, request: MoveRequest) -> None:

@@ -240,6 +240,12 @@ class MemoryLeaseStore:
             self._books.request(request)
             self._tell()
 
+    def set_released(self, released: bool) -> None:
+        """See :meth:`balancer.leases.base.LeaseStore.set_released`."""
+        with self._changed:
+            self._books.set_released(released)
+            self._tell()
+
     def settle(self, token: LeaderToken, request: MoveRequest) -> None:
         """See :meth:`balancer.leases.base.LeaseStore.settle`."""
         with self._changed:

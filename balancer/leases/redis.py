@@ -18,6 +18,7 @@ from redis.retry import Retry
 from balancer.errors import StaleLeader
 from balancer.leases.base import (
     PROTOCOL_VERSION,
+    GroupReleased,
     GroupView,
     Heartbeat,
     InstanceTaken,
@@ -44,6 +45,7 @@ REFUSALS: dict[str, type[Exception]] = {
     "STALE": StaleLeader,
     "TAKEN": InstanceTaken,
     "PROTOCOL": ProtocolRefused,
+    "RELEASED": GroupReleased,
     "REFUSED": LeaseRefused,
 }
 
@@ -227,7 +229,7 @@ class RedisLeaseStore:
         """See :meth:`balancer.leases.base.LeaseStore.renew`."""
         flags = (int(heartbeat.initialised), int(heartbeat.ready), int(heartbeat.draining))
         answer = self._run("renew", owner, _ms(ttl), json.dumps(asdict(heartbeat)), *flags)
-        return WorkerView(int(answer[1]), bool(answer[2]), _leases(answer[3]))
+        return WorkerView(int(answer[1]), bool(answer[2]), _leases(answer[3]), bool(answer[4]))
 
     def take(self, owner: Owner, partition: TopicPartition) -> Lease:
         """See :meth:`balancer.leases.base.LeaseStore.take`."""
@@ -285,7 +287,7 @@ class RedisLeaseStore:
 
     def view(self) -> GroupView:
         """See :meth:`balancer.leases.base.LeaseStore.view`."""
-        _, now, version, plan_epoch, workers, leases, requests = self._run("view")
+        _, now, version, plan_epoch, workers, leases, requests, released = self._run("view")
         states = [_worker(flat, int(now)) for flat in workers]
         return GroupView(
             int(version),
@@ -293,6 +295,7 @@ class RedisLeaseStore:
             {state.owner.instance: state for state in states},
             _leases(leases),
             {key: _request(text) for key, text in _fields(requests).items()},
+            bool(released),
         )
 
     def is_lost(self) -> bool:
@@ -362,6 +365,10 @@ class RedisLeaseStore:
     def request(self, request: MoveRequest) -> None:
         """See :meth:`balancer.leases.base.LeaseStore.request`."""
         self._run("request", request.id, _request_json(request))
+
+    def set_released(self, released: bool) -> None:
+        """See :meth:`balancer.leases.base.LeaseStore.set_released`."""
+        self._run("set_released", int(released))
 
     def settle(self, token: LeaderToken, request: MoveRequest) -> None:
         """See :meth:`balancer.leases.base.LeaseStore.settle`."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from balancer.errors import StaleLeader
 from balancer.leases.base import (
+    GroupReleased,
     GroupView,
     Heartbeat,
     InstanceTaken,
@@ -66,6 +67,7 @@ class Books:
     lives: dict[int, Life] = field(default_factory=dict)
     leases: dict[TopicPartition, Lease] = field(default_factory=dict)
     requests: dict[str, MoveRequest] = field(default_factory=dict)
+    released: bool = False
     woken: set[str] = field(default_factory=set)
 
     # -- conditions ---------------------------------------------------------------------------------------------
@@ -104,6 +106,8 @@ class Books:
     def claim(self, now: int, instance: int | None, nonce: str, ttl: int, profile: WorkerProfile) -> Owner:
         """Begin a life."""
         self._must_be_founded()
+        if self.released:
+            raise GroupReleased(f"{self.group} is given back to its ordinary protocol; headway adopt takes it again")
         low, high = self.protocols
         if not low <= profile.protocol <= high:
             raise ProtocolRefused(f"worker speaks protocol {profile.protocol}, planner {low} to {high}")
@@ -132,7 +136,7 @@ class Books:
         if flags != (life.initialised, life.ready, life.draining):
             self._touch()
         mine = {tp: lease for tp, lease in self.leases.items() if owner in (lease.owner, lease.next)}
-        return WorkerView(self.plan_epoch, life.draining, mine)
+        return WorkerView(self.plan_epoch, life.draining, mine, self.released)
 
     def take(self, now: int, owner: Owner, partition: TopicPartition) -> Lease:
         """Turn a grant into a held lease."""
@@ -230,7 +234,7 @@ class Books:
             )
             for i, life in self.lives.items()
         }
-        return GroupView(self.version, self.plan_epoch, workers, dict(self.leases), dict(self.requests))
+        return GroupView(self.version, self.plan_epoch, workers, dict(self.leases), dict(self.requests), self.released)
 
     def found(self, now: int, token: LeaderToken, floor: int, plan_epoch: int, protocols: tuple[int, int]) -> None:
         """Start the books anew; epochs and counters never go back."""
@@ -280,7 +284,7 @@ class Books:
         self._must_be_founded()
         self._must_lead(token, now)
         lease, life = self.leases.get(partition), self.lives.get(instance)
-        if lease is None or life is None or not self._may_receive(life.owner, now):
+        if lease is None or life is None or self.released or not self._may_receive(life.owner, now):
             return False
         if lease.state is LeaseState.FENCING or life.owner == lease.owner:
             return False
@@ -388,6 +392,12 @@ class Books:
         """Ask whoever leads for a move."""
         self._must_be_founded()
         self.requests[request.id] = request
+        self._touch()
+
+    def set_released(self, released: bool) -> None:
+        """Give the group back to its ordinary protocol, or take it again."""
+        self._must_be_founded()
+        self.released = released
         self._touch()
 
     def settle(self, now: int, token: LeaderToken, request: MoveRequest) -> None:

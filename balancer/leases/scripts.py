@@ -121,6 +121,9 @@ end
 if get(G, 'server') ~= server then return {'LOST'} end
 
 if step == 'claim' then
+  if get(G, 'released') == '1' then
+    return {'RELEASED', 'the group is given back to its ordinary protocol; headway adopt takes it again'}
+  end
   local i, nonce, ttl, profile, protocol = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
   if protocol < num(G, 'low') or protocol > num(G, 'high') then
     local spoken = get(G, 'low') .. ' to ' .. get(G, 'high')
@@ -157,7 +160,7 @@ if step == 'renew' then
   if changed then touch() end
   local draining = 0
   if get(w, 'draining') == '1' then draining = 1 end
-  return {'OK', num(G, 'plan_epoch'), draining, mine(o)}
+  return {'OK', num(G, 'plan_epoch'), draining, mine(o), num(G, 'released')}
 end
 if step == 'take' then
   local o, tp = ARGV[3], ARGV[4]
@@ -207,11 +210,17 @@ if step == 'request' then
   touch()
   return {'OK'}
 end
+if step == 'set_released' then
+  redis.call('HSET', G, 'released', ARGV[3])
+  touch()
+  return {'OK'}
+end
 if step == 'view' then
   local ws, ls = {}, {}
   for _, i in ipairs(redis.call('SMEMBERS', P .. 'workers')) do ws[#ws + 1] = redis.call('HGETALL', wkey(i)) end
   for _, tp in ipairs(leases()) do ls[#ls + 1] = tp ls[#ls + 1] = redis.call('HGETALL', lkey(tp)) end
-  return {'OK', now, num(G, 'version'), num(G, 'plan_epoch'), ws, ls, redis.call('HGETALL', P .. 'requests')}
+  local requests = redis.call('HGETALL', P .. 'requests')
+  return {'OK', now, num(G, 'version'), num(G, 'plan_epoch'), ws, ls, requests, num(G, 'released')}
 end
 if step == 'plan' then return {'OK', num(G, 'plan_epoch'), redis.call('GET', P .. 'plan') or ''} end
 
@@ -261,6 +270,7 @@ end
 if step == 'grant' then
   local tp, o = ARGV[5], get(wkey(ARGV[6]), 'owner')
   local l = lease(tp)
+  if get(G, 'released') == '1' then return {'NO'} end
   if not l or not receives(o) or l.state == 'FENCING' or l.owner == o then return {'NO'} end
   redis.call('HSET', lkey(tp), 'next', o)
   touch(l.owner, o, l.next)

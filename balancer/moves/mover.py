@@ -156,6 +156,9 @@ class Mover:
         if changed:
             view = self.store.view()
         self._accept(view, now)
+        if view.released:
+            self._empty(token, view)
+            return view
         if self.paused is None:
             self._drain(view)
         self._advance(token, view, now)
@@ -236,6 +239,12 @@ class Mover:
                         replace(other, state=MoveState.SUPERSEDED, since=now, detail=f"by move {made.id}"), view
                     )
             self._moves[made.id] = made
+
+    def _empty(self, token: LeaderToken, view: GroupView) -> None:
+        """Drain every worker of a group that is given back; each gives its partitions up by itself."""
+        for instance, worker in view.workers.items():
+            if worker.live and not worker.draining:
+                self.store.drain(token, instance)
 
     def _drain(self, view: GroupView) -> None:
         on_their_way = {m.partition for m in self._moves.values() if not m.is_over}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from balancer.errors import StaleLeader
 from balancer.leases.base import (
+    GroupReleased,
     Heartbeat,
     InstanceTaken,
     LeaseRefused,
@@ -401,6 +402,21 @@ def test_requests_are_kept_with_how_they_ended(bench: Bench) -> None:
     done = MoveRequest("m1", P0, 2, "done", "", 0.04, 7)
     bench.store.settle(token, done)
     assert bench.store.view().requests == {"m1": done}
+
+
+def test_a_released_group_receives_nobody_and_can_be_taken_again(bench: Bench) -> None:
+    store = bench.store
+    token = begin(store)
+    a = worker(store)
+    epoch = held(store, token, a, P0)
+    store.set_released(True)
+    assert store.view().released
+    with pytest.raises(GroupReleased, match="headway adopt"):
+        store.claim(None, "bb", TTL, PROFILE)
+    assert not store.grant(token, P1, 1)
+    store.release(a, P0, epoch, 7)
+    store.set_released(False)
+    assert held(store, token, a, P0) == epoch + 1
 
 
 def test_a_plan_for_a_partition_that_does_not_exist_changes_nothing(bench: Bench) -> None:

@@ -13,6 +13,8 @@ from uuid import uuid4
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from kafka import TopicPartition as KafkaPartition
+from kafka.admin import KafkaAdminClient
 
 from balancer.consumer import PlannedConsumer, Record, WorkerSettings
 from balancer.consumer.watchdog import Watchdog
@@ -147,6 +149,55 @@ class Pool:
     def committed(self, partition: int = 0) -> int | None:
         commit = self.source.commits().get(TopicPartition(self.topic, partition))
         return None if commit is None else commit.offset
+
+    def commit_plainly(self, partition: int, offset: int, metadata: str = "") -> None:
+        """Commit as somebody without a membership does."""
+        client = ck.Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, **QUIET})
+
+        def accepted() -> bool:
+            try:
+                client.commit(offsets=[ck.TopicPartition(self.topic, partition, offset, metadata)], asynchronous=False)
+            except ck.KafkaException:
+                return False
+            return True
+
+        self.wait(accepted)
+        client.close()
+
+    def forget_offset(self, partition: int) -> None:
+        """Delete a committed offset, as its retention would."""
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        admin.delete_group_offsets(self.group, [KafkaPartition(self.topic, partition)])
+        admin.close()
+
+    def ordinary(self, client_id: str) -> ck.Consumer:
+        """Start an ordinary member of the group."""
+        consumer = ck.Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.group,
+                "client.id": client_id,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                **QUIET,
+            }
+        )
+        consumer.subscribe([self.topic])
+        return consumer
+
+    def drain_ordinary(self, consumer: ck.Consumer, count: int, within_s: float = 40) -> list[str]:
+        """Read and commit ``count`` records as an ordinary member, and whatever follows within a moment."""
+        found: list[str] = []
+        end, late = time.monotonic() + within_s, None
+        while time.monotonic() < (late or end):
+            m = consumer.poll(0.1)
+            if m is not None and m.error() is None:
+                found.append((m.value() or b"").decode())
+                consumer.commit(m, asynchronous=False)
+            if late is None and len(found) >= count:
+                late = time.monotonic() + 0.5
+        assert len(found) >= count, found
+        return found
 
     def close(self) -> None:
         for worker in self.workers:

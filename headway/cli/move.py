@@ -1,0 +1,46 @@
+"""headway move: one partition to another instance, by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headway.cli.options import Config
+from headway.cli.output import Json, emit_json, emit_table
+
+EXAMPLE = "headway move --group orders --partition orders:7 --to 2"
+
+
+def command(
+    group: Annotated[str, typer.Option(help="The planned group.")],
+    partition: Annotated[str, typer.Option(help="Which partition, as topic:partition.")],
+    to: Annotated[int, typer.Option(help="Instance that should own it.", min=1)],
+    within: Annotated[str, typer.Option(help="How long to wait for the end.")] = "90s",
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Move a partition to another instance, and wait for the end.
+
+    The move is carried out by whoever leads the group, or by this command if nobody does. Exit code 1 for any end but
+    done; the partition then stays with, or goes to, an owner that works.
+    """
+    from forecaster.topics import TopicPartition
+    from headway.durations import parse_duration
+    from headway.moving import move, open_planned_group, some_mover
+    from headway.settings import load
+
+    try:
+        wanted, limit = TopicPartition.parse(partition), parse_duration(within)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    parts = open_planned_group(load(config), group)
+    with some_mover(parts):
+        ended = move(parts, wanted, to, limit.total_seconds())
+    result = {"state": ended.state, "seconds": ended.seconds, "epoch": ended.epoch, "detail": ended.detail}
+    if json:
+        emit_json(result)
+    else:
+        emit_table(list(result), [list(result.values())])
+    if ended.state != "done":
+        raise typer.Exit(1)
