@@ -146,4 +146,3 @@ def move(parts: PlannedGroupParts, partition: TopicPartition, target: int, withi
         return asked.id in view.requests and view.requests[asked.id].state in ends
 
     return wait_for(is_over, parts.store, within_s, f"the move of {partition} did not end").requests[asked.id]
-

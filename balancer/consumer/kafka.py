@@ -38,7 +38,14 @@ _GROUP_SAYS_NO = {_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID, _E.FENCED_INSTANC
 for _name in ("STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"):
     if hasattr(_E, _name):
         _GROUP_SAYS_NO.add(getattr(_E, _name))
-_COORDINATOR_MOVES = {_E.NOT_COORDINATOR, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_LOAD_IN_PROGRESS}
+_PASSING = {
+    _E.NOT_COORDINATOR,
+    _E.COORDINATOR_NOT_AVAILABLE,
+    _E.COORDINATOR_LOAD_IN_PROGRESS,
+    _E._TIMED_OUT,
+    _E._UNKNOWN_PARTITION,  # the client's metadata are older than the partition
+    _E._UNKNOWN_TOPIC,
+}
 
 
 def refused(error: Any) -> BrokerRefused | None:
@@ -71,7 +78,7 @@ def again(what: str, call: Callable[[float], T], *, transaction_timeout_s: float
             return call(3.0)
         except ck.KafkaException as failure:
             error = failure.args[0]
-            passing = error.retriable() or error.code() in _COORDINATOR_MOVES or error.code() == _E._TIMED_OUT
+            passing = error.retriable() or error.code() in _PASSING
             if error.fatal() or error.txn_requires_abort() or not passing or time.monotonic() > end:
                 raise in_our_words(what, error, transaction_timeout_s) from failure
             time.sleep(0.02)
@@ -84,7 +91,7 @@ def common_properties(settings: WorkerSettings, client_id: str) -> dict[str, Any
         "client.id": client_id,
         "retry.backoff.ms": 10,  # a commit pays one back-off for CONCURRENT_TRANSACTIONS
         "metadata.recovery.strategy": "none",  # else a commit may never return once all brokers were away
-        "logger": log,
+        "log_level": 3,  # no "logger": its call-back was seen to crash the process inside init_transactions
         **settings.properties,
     }
 
@@ -108,6 +115,7 @@ class DataConsumer:
     def __init__(self, settings: WorkerSettings, client_id: str) -> None:
         self._settings = settings
         self._client = ck.Consumer(consumer_properties(settings, client_id))
+        self._known: dict[str, int] = {}
 
     def poll(self, most: int, wait_s: float) -> list[Any]:
         """Return messages, errors among them."""
@@ -115,6 +123,7 @@ class DataConsumer:
 
     def assign(self, starts: Mapping[TopicPartition, tuple[int, int | None]]) -> None:
         """Begin to fetch partitions, each at its (offset, leader epoch)."""
+        self._learn({tp.topic for tp in starts if tp.partition >= self._known.get(tp.topic, 0)})
         self._client.incremental_assign(
             [
                 ck.TopicPartition(tp.topic, tp.partition, offset, leader_epoch=epoch)
@@ -134,12 +143,19 @@ class DataConsumer:
 
     def resume(self, tp: TopicPartition, offset: int) -> None:
         """Fetch a paused partition again, from ``offset``."""
-        self._client.seek(ck.TopicPartition(tp.topic, tp.partition, offset))
+        self.seek(tp, offset)
         self._client.resume([ck.TopicPartition(tp.topic, tp.partition)])
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Fetch from ``offset`` on."""
-        self._client.seek(ck.TopicPartition(tp.topic, tp.partition, offset))
+        try:
+            self._client.seek(ck.TopicPartition(tp.topic, tp.partition, offset))
+        except ck.KafkaException as failure:
+            if failure.args[0].code() != _E._STATE:
+                raise
+            # Not fetching yet, or stopped by an error: only a new assignment sets it right.
+            self.unassign([tp])
+            self.assign({tp: (offset, None)})
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int | None, str]]:
         """Return (offset, leader epoch, metadata) of the partitions that have a commit; -1001 means none (K17).
@@ -163,6 +179,8 @@ class DataConsumer:
 
     def log_range(self, tp: TopicPartition) -> tuple[int, int]:
         """Return (log start, log end) of a partition as it is now."""
+        if tp.partition >= self._known.get(tp.topic, 0):
+            self._learn({tp.topic})
         low, high = again(
             f"reading the range of {tp}",
             lambda s: self._client.get_watermark_offsets(ck.TopicPartition(tp.topic, tp.partition), timeout=s),
@@ -176,15 +194,7 @@ class DataConsumer:
 
     def warm(self, topics: Iterable[str]) -> None:
         """Pay for connections, metadata, coordinator and a first fetch on every broker before saying ready (K43)."""
-        one_per_leader: dict[int, TopicPartition] = {}
-        for topic in topics:
-            known = again(
-                f"reading metadata of {topic}",
-                lambda s, topic=topic: self._client.list_topics(topic, timeout=s),  # type: ignore[misc]
-                transaction_timeout_s=0,
-            )
-            for number, facts in known.topics[topic].partitions.items():
-                one_per_leader.setdefault(facts.leader, TopicPartition(topic, number))
+        one_per_leader = self._learn(topics)
         if not one_per_leader:
             return
         self.committed(one_per_leader.values())
@@ -194,6 +204,21 @@ class DataConsumer:
         while time.monotonic() < end and not any(m.error() is None for m in self.poll(1, 0.05)):
             pass
         self.unassign(starts)
+
+    def _learn(self, topics: Iterable[str]) -> dict[int, TopicPartition]:
+        """Renew the client's metadata of topics; return one partition for each broker that leads any."""
+        one_per_leader: dict[int, TopicPartition] = {}
+        for topic in topics:
+            known = again(
+                f"reading metadata of {topic}",
+                lambda s, topic=topic: self._client.list_topics(topic, timeout=s),  # type: ignore[misc]
+                transaction_timeout_s=0,
+            )
+            partitions = known.topics[topic].partitions
+            self._known[topic] = len(partitions)
+            for number, facts in partitions.items():
+                one_per_leader.setdefault(facts.leader, TopicPartition(topic, number))
+        return one_per_leader
 
     def close(self) -> None:
         """Leave; nothing is committed by closing."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
@@ -64,6 +63,7 @@ class PlannedGroup:
             **(properties or {}),
         }
         self._admin = AdminClient(self._properties)
+        self._reader: ck.Consumer | None = None
 
     # -- fences -------------------------------------------------------------------------------------------------
     def fence(self, worker: WorkerState) -> None:
@@ -155,21 +155,27 @@ class PlannedGroup:
         return found
 
     def commits(self) -> dict[TopicPartition, GroupCommit]:
-        """Return what is committed under the group, partition by partition; none is left out as -1001 (K17)."""
-        request = [ConsumerGroupTopicPartitions(self.group)]
+        """Return what is committed under the group, partition by partition; none is left out as -1001 (K17).
+
+        A consumer's call, not the admin client's: that one was seen to crash the process when the coordinator moved
+        (librdkafka 2.16, ``rd_kafka_handle_OffsetFetch`` without a consumer group).
+        """
+        if self._reader is None:
+            self._reader = ck.Consumer({**self._properties, "group.id": self.group, "enable.auto.commit": False})
+        there = self.partitions().items()
+        wanted = [ck.TopicPartition(topic, i) for topic, (_, count) in there for i in range(count)]
         end = time.monotonic() + 20
         while True:
             try:
-                rows = self._admin.list_consumer_group_offsets(request, request_timeout=10)[self.group].result()
+                rows = self._reader.committed(wanted, timeout=5) if wanted else []
                 break
             except ck.KafkaException as failure:
                 error = failure.args[0]
-                if error.code() == ck.KafkaError.GROUP_ID_NOT_FOUND:
-                    return {}
                 passing = error.retriable() or error.code() in (
                     ck.KafkaError.NOT_COORDINATOR,
                     ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
                     ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                    ck.KafkaError._TIMED_OUT,
                 )
                 if not passing or time.monotonic() > end:
                     raise
@@ -178,7 +184,7 @@ class PlannedGroup:
             TopicPartition(row.topic, row.partition): GroupCommit(
                 row.offset, read_commit_metadata(row.metadata), row.metadata or ""
             )
-            for row in rows.topic_partitions
+            for row in rows
             if row.offset >= 0
         }
 
@@ -201,7 +207,10 @@ class PlannedGroup:
         )
 
     def close(self) -> None:
-        """Nothing to give up; the clients end with the object."""
+        """Give up connections."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 def _flatten(found: Any) -> list[str]:

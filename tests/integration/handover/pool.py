@@ -106,6 +106,8 @@ class Pool:
             assert worker.error is None, worker.error
 
     def owner(self, partition: int) -> int | None:
+        if self.store.is_lost():
+            return None
         lease = self.store.view().leases.get(TopicPartition(self.topic, partition))
         return lease.owner.instance if lease and lease.owner else None
 
@@ -205,6 +207,7 @@ class Pool:
         for worker in self.workers:
             worker.thread.join(20)
         self.mover.stop()
+        self.source.close()
 
 
 def echo(record: Record) -> bytes | None:

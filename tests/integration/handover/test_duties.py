@@ -141,7 +141,7 @@ def test_l1_founding_fences_ids_that_only_the_broker_knows_and_leaps_over_epochs
     pool.commit_plainly(0, 0, commit_metadata(Owner(9, 4, "old"), 77))
     pool.plan()
     pool.wait(lambda: not pool.store.is_lost(), 60)
-    with pytest.raises(ck.KafkaException, match="_FENCED|fenced"):
+    with pytest.raises(ck.KafkaException, match=r"(?i)fenced"):
         zombie.commit_transaction(10)
     pool.write(["a"])
     pool.worker(echo)

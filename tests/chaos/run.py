@@ -1,0 +1,180 @@
+"""Runs one fault schedule under load, and judges what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from secrets import token_hex
+
+from balancer.leases.base import LeaseStoreError, MoveRequest
+from forecaster.topics import TopicPartition
+from tests.chaos.bed import Bed
+from tests.chaos.proxy import Proxy
+from tests.chaos.rows import Verdict
+from tests.chaos.schedule import Event, Fault, draw
+from tests.peers.kafka import Kafka
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a schedule did, and what came of it."""
+
+    seed: int
+    verdict: Verdict
+    events: tuple[Event, ...]
+    restarts: int
+    seconds: float
+
+
+class Chaos:
+    """A bed under faults: an orchestrator that restarts what ended, and healers that come due."""
+
+    def __init__(self, bed: Bed, seed: int) -> None:
+        self.bed = bed
+        self.rnd = random.Random(seed ^ 0xC0FFEE)
+        self.healers: list[tuple[float, str]] = []
+        self.restarts = 0
+        self.planners = 0
+        self.proxies: dict[str, Proxy] = {}
+
+    def start(self) -> None:
+        bed = self.bed
+        bed.start_planner("planner", inside=False)
+        bed.start_flow()
+        for i in (1, 2, 3):
+            proxy = self.proxies[f"w{i}"] = Proxy(bed.server.port)
+            bed.worker(f"w{i}", i, store_url=f"redis://127.0.0.1:{proxy.port}/0")
+        bed.ready(1, 2, 3, within_s=90)
+        bed.settled(1, 2, 3)
+        bed.spread(1, 2, 3)
+
+    def tend(self) -> None:
+        """Do what an orchestrator does: start again what ended, and end faults that are over."""
+        bed = self.bed
+        for name in ("w1", "w2", "w3"):
+            process = bed.processes.get(name)
+            if process is None or process.poll() is not None:
+                self.restarts += 1
+                url = f"redis://127.0.0.1:{self.proxies[name].port}/0"
+                bed.worker(name, int(name[1]), store_url=url)
+        planner = bed.processes.get("planner")
+        if planner is None or planner.poll() is not None:
+            self.planners += 1
+            bed.start_planner("planner", inside=False)
+        now = time.monotonic()
+        for due, what in list(self.healers):
+            if now >= due:
+                self.healers.remove((due, what))
+                self._heal(what)
+
+    def _heal(self, what: str) -> None:
+        kind, _, name = what.partition(" ")
+        if kind == "resume":
+            with contextlib.suppress(KeyError, ProcessLookupError):
+                self.bed.processes[name].send_signal(signal.SIGCONT)
+        elif kind == "proxy":
+            self.proxies[name].heal()
+        elif kind == "store":
+            self.bed.server.resume()
+        elif kind == "broker-resume":
+            with contextlib.suppress(KeyError):
+                self.bed.kafka.resume(int(name))
+        elif kind == "broker-restart":
+            self.bed.kafka.restart(int(name))
+
+    def apply(self, event: Event) -> None:
+        """Let a fault happen."""
+        bed, name = self.bed, f"w{event.whom + 1}"
+        until = time.monotonic() + event.lasts
+        process = bed.processes.get(name)
+        fault = event.fault
+        if fault is Fault.MOVE:
+            with contextlib.suppress(LeaseStoreError):
+                target = self.rnd.choice((1, 2, 3))
+                bed.store.request(MoveRequest(token_hex(5), TopicPartition(bed.input, event.whom), target))
+        elif fault is Fault.KILL_WORKER and process is not None:
+            process.kill()
+        elif fault is Fault.STOP_WORKER and process is not None:
+            process.terminate()
+        elif fault is Fault.FREEZE_WORKER and process is not None:
+            process.send_signal(signal.SIGSTOP)
+            self.healers.append((until, f"resume {name}"))
+        elif fault is Fault.KILL_PLANNER:
+            bed.processes["planner"].kill()
+        elif fault is Fault.FREEZE_PLANNER:
+            bed.processes["planner"].send_signal(signal.SIGSTOP)
+            self.healers.append((until, "resume planner"))
+        elif fault is Fault.CUT_STORE:
+            proxy = self.proxies[name]
+            (proxy.cut if event.lasts < 2.5 else proxy.freeze)()
+            self.healers.append((until, f"proxy {name}"))
+        else:
+            self._server_fault(event, until)
+
+    def _server_fault(self, event: Event, until: float) -> None:
+        bed, fault = self.bed, event.fault
+        if fault is Fault.FREEZE_STORE:
+            bed.server.pause()
+            self.healers.append((until, "store"))
+        elif fault in (Fault.RESTART_STORE, Fault.EMPTY_STORE, Fault.FAIL_OVER_STORE):
+            old = bed.folder / "old"
+            if fault is Fault.FAIL_OVER_STORE:
+                # What a replica is that was cut off a moment ago: the file as it was, without its tail.
+                shutil.copytree(bed.server.folder, old, dirs_exist_ok=True)
+                time.sleep(0.7)
+            bed.server.kill()
+            if fault is not Fault.RESTART_STORE:
+                bed.server.empty()
+            if fault is Fault.FAIL_OVER_STORE:
+                shutil.copytree(old, bed.server.folder, dirs_exist_ok=True)
+                shutil.rmtree(old)
+            time.sleep(min(event.lasts, 1.5))
+            bed.server.start()
+        elif fault is Fault.KILL_BROKER:
+            node = self.rnd.choice(list(bed.kafka.processes))
+            bed.kafka.kill(node)
+            if bed.kafka.brokers == 1:
+                bed.kafka.restart(node)
+            else:
+                self.healers.append((until, f"broker-restart {node}"))
+        elif fault is Fault.FREEZE_BROKER:
+            node = self.rnd.choice(list(bed.kafka.processes))
+            bed.kafka.pause(node)
+            self.healers.append((until, f"broker-resume {node}"))
+
+    def close(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.close()
+
+
+def run(seed: int, kafka: Kafka, *, seconds: float = 12.0, partitions: int = 6, rate: float = 200) -> Result:
+    """Run the schedule of a seed; raise what a bed raises when it cannot even start."""
+    events = draw(seed, seconds, partitions)
+    began = time.monotonic()
+    bed = Bed(f"chaos{seed}", kafka=kafka, partitions=partitions, rate=rate, durable=True)
+    with bed:
+        chaos = Chaos(bed, seed)
+        try:
+            chaos.start()
+            start = time.monotonic()
+            for event in events:
+                while time.monotonic() < start + event.at:
+                    chaos.tend()
+                    time.sleep(0.02)
+                chaos.apply(event)
+            while time.monotonic() < start + seconds or chaos.healers:
+                chaos.tend()
+                time.sleep(0.02)
+            _, verdict = bed.finish(within_s=120, tend=chaos.tend)
+            if not verdict.is_clean:
+                kept = bed.folder.with_name(f"headway-chaos-{seed}-logs")
+                kept.mkdir(exist_ok=True)
+                for log in [*bed.folder.glob("*.log"), *bed.folder.glob("rows.*"), *bed.folder.glob("made.json")]:
+                    shutil.copy(log, kept)
+        finally:
+            chaos.close()
+    return Result(seed, verdict, tuple(events), chaos.restarts, time.monotonic() - began)
