@@ -12,11 +12,13 @@ dissolved cheaply. So a move is made when it pays, and not otherwise; KEEP* alwa
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right, insort
+
 import numpy as np
 from numpy.typing import NDArray
 
 from balancer.packing.bounds import TOLERANCE
-from balancer.packing.rivals import Bins
 
 MEMBER = 0.8
 """What keeping a member is worth avoiding for: dissolving one may move up to about this share of its capacity."""
@@ -32,6 +34,9 @@ CONCENTRATION = 0.2
 
 OVERFLOW = 10.0
 """Price of load above the capacity: dearer than any movement that cures it."""
+
+WIDTH = 64
+"""Members that are looked at for one load; more are sampled: fuller ones by their room, and the emptiest."""
 
 EMPTIEST = 24
 """Members that are looked at for dissolving, emptiest first; fuller ones cannot pay."""
@@ -100,11 +105,20 @@ def potential(utilization: NDArray[np.float64]) -> NDArray[np.float64]:
     return cost
 
 
+def _potential_of(utilization: float) -> float:
+    """Return the potential of one member: the same, without an array."""
+    if utilization <= TINY:
+        return 0.0
+    slack = 1.0 - utilization
+    cost = MEMBER + CROWDING * math.exp(min(-slack / ROOM, 0.0)) - CONCENTRATION * utilization**2
+    return cost + OVERFLOW * (0.4 - slack) if slack < -TOLERANCE else cost
+
+
 TINY = 1e-12
 
 
 class _Search:
-    """Mutable state of one call of :func:`keep`. The last members are empty: there is always one to open."""
+    """Mutable state of one call of :func:`keep`; members by index, their public numbers in ``names``."""
 
     def __init__(self, size: NDArray[np.float64], owner: NDArray[np.intp]) -> None:
         present = np.unique(owner[owner >= 0])
@@ -115,69 +129,105 @@ class _Search:
         self.size = np.maximum(size, TINY * 2)  # an idle partition still needs an owner
         self.home = np.where(owner >= 0, index[owner], -1)
         self.owner = self.home.copy()
-        held = self.owner >= 0
-        self.load = np.bincount(self.owner[held], self.size[held], self.names.size).astype(np.float64)
-        self.cost = potential(self.load)
+        self.load = np.zeros(self.names.size)
+        self.cost = np.zeros(self.names.size)
+        self.items: list[set[int]] = [set() for _ in range(self.names.size)]
+        held = np.flatnonzero(self.owner >= 0)
+        loads = np.bincount(self.owner[held], self.size[held], self.names.size)
+        for item, member in zip(held.tolist(), self.owner[held].tolist(), strict=True):
+            self.items[member].add(item)
+        self.order: list[tuple[float, int]] = []
+        """(load, member) of every member with load, rising."""
+        for member in np.flatnonzero(loads > TINY).tolist():
+            self._set(member, float(loads[member]))
+        self.empty = [m for m in range(self.names.size - 1, -1, -1) if self.load[m] == 0.0]
+        """Members without load, the lowest number last."""
 
-    def _open(self) -> NDArray[np.intp]:
-        """Return members with load, and one empty one."""
-        used = np.flatnonzero(self.load > TINY)
-        return np.append(used, np.flatnonzero(self.load <= TINY)[0])
+    def _set(self, member: int, load: float) -> None:
+        if self.load[member] > 0.0:
+            del self.order[bisect_left(self.order, (float(self.load[member]), member))]
+            if load <= TINY:
+                self.empty.append(member)
+        self.load[member] = load if load > TINY else 0.0
+        self.cost[member] = _potential_of(float(self.load[member]))
+        if load > TINY:
+            insort(self.order, (load, member))
+
+    def _near(self, size: float) -> NDArray[np.intp]:
+        """Return members that may take a load, fullest and emptiest among them; all of them in groups up to WIDTH."""
+        count = len(self.order)
+        if count <= WIDTH:
+            return np.array([m for _, m in self.order], dtype=np.intp)
+        fits = bisect_right(self.order, (1.0 + TOLERANCE - size, self.names.size))
+        first = min(bisect_left(self.order, (1.0 - 4 * ROOM - size, -1)), fits)
+        spread = first + np.arange(WIDTH // 2) * (fits - first) // (WIDTH // 2)
+        places = np.unique(np.concatenate((spread[spread < fits], np.arange(min(fits, WIDTH // 4)))))
+        return np.array([self.order[at][1] for at in places.tolist()], dtype=np.intp)
+
+    def _open(self, size: float) -> NDArray[np.intp]:
+        """Return members that may take a load, and one empty one."""
+        return np.append(self._near(size), self.empty[-1])
 
     def _stop(self, item: NDArray[np.intp], member: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the load that must stop if items were with members."""
         home = self.home[item]
         return np.where((home >= 0) & (home != member), self.size[item], 0.0)
 
-    def _set(self, member: int, load: float) -> None:
-        self.load[member] = load if load > TINY else 0.0
-        self.cost[member] = potential(self.load[[member]])[0]
+    def _take(self, item: int) -> None:
+        member = int(self.owner[item])
+        self.owner[item] = -1
+        self.items[member].discard(item)
+        self._set(member, float(self.load[member] - self.size[item]) if self.items[member] else 0.0)
 
     def _move(self, item: int, member: int) -> None:
-        source = int(self.owner[item])
-        if source >= 0:
-            self._set(source, float(self.load[source] - self.size[item]))
+        if self.owner[item] >= 0:
+            self._take(item)
+        if self.load[member] == 0.0:
+            self.empty.pop() if self.empty[-1] == member else self.empty.remove(member)
         self.owner[item] = member
+        self.items[member].add(item)
         self._set(member, float(self.load[member] + self.size[item]))
 
     def place(self, items: NDArray[np.intp]) -> None:
         """Give items, biggest first, to the members where they cost least."""
         for item in items[np.argsort(-self.size[items], kind="stable")].tolist():
-            members = self._open()
-            after = self.load[members] + self.size[item]
-            cost = potential(after) - self.cost[members]
-            cost[(after > 1 + TOLERANCE) & (self.load[members] > TINY)] = np.inf
-            self._move(item, int(members[(cost + self._stop(np.array([item]), members)).argmin()]))
+            members = self._open(float(self.size[item]))
+            load = self.load[members]
+            after = load + self.size[item]
+            cost = potential(after) - self.cost[members] + self._stop(np.array([item]), members)
+            cost[(after > 1 + TOLERANCE) & (load > 0.0)] = np.inf
+            self._move(item, int(members[cost.argmin()]))
 
     def cure(self) -> None:
         """Relieve members above the capacity, fullest first; what shares a member with a hot partition goes at once."""
         for hot in np.flatnonzero(self.size > 1 + TOLERANCE).tolist():
-            member = int(self.owner[hot])
-            items = np.flatnonzero(self.owner == member)
-            guests = items[items != hot] if self.size[hot] >= self.size[items].max() else np.array([hot])
-            if guests.size:
-                self._set(member, float(self.load[member] - self.size[guests].sum()))
-                self.owner[guests] = -1
-                self.place(guests)
-        over = int((self.load > 1 + TOLERANCE).sum())
-        for member in np.argsort(-self.load, kind="stable")[:over].tolist():
+            owned = np.array(sorted(self.items[int(self.owner[hot])]), dtype=np.intp)
+            guests = owned[owned != hot] if self.size[hot] >= self.size[owned].max() else np.array([hot])
+            for item in guests.tolist():
+                self._take(item)
+            self.place(guests)
+        for load, member in self.order[::-1]:
+            if load <= 1 + TOLERANCE:
+                break
             while self.load[member] > 1 + TOLERANCE and self._cure_one(member):
                 pass
 
     def _cure_one(self, member: int) -> bool:
         """Make the move or swap out of one member that gains most; False when none does."""
-        items = np.flatnonzero(self.owner == member)
+        items = np.array(sorted(self.items[member]), dtype=np.intp)
         if items.size < 2:  # a hot one alone
             return False
         size = self.size[items]
         leave = potential(self.load[member] - size) - self.cost[member] - self._stop(items, self.owner[items])
-        members = self._open()
+        members = np.unique(np.concatenate([self._open(float(s)) for s in size[:8]]))
         members = members[members != member]
-        into = potential(self.load[members] + size[:, None]) - self.cost[members]
-        gain = leave[:, None] + into + self._stop(items[:, None], members)
-        gain[(self.load[members] + size[:, None] > 1 + TOLERANCE) & (self.load[members] > TINY)] = np.inf
+        after = self.load[members] + size[:, None]
+        gain = leave[:, None] + potential(after) - self.cost[members] + self._stop(items[:, None], members)
+        gain[(after > 1 + TOLERANCE) & (self.load[members] > 0.0)] = np.inf
         best = int(gain.argmin())
-        others = np.flatnonzero(self.owner != member)
+        every = max(len(self.order) // (2 * WIDTH), 1)  # partners of a swap need no room, so look everywhere
+        partners = {m for _, m in self.order[::every]} - {member}
+        others = np.array([j for m in sorted(partners) for j in self.items[m]], dtype=np.intp)
         if others.size:
             theirs, other = self.owner[others], self.size[others]
             difference = other - size[:, None]
@@ -196,6 +246,7 @@ class _Search:
             if swap.flat[at] < min(float(gain.flat[best]), -TOLERANCE):
                 item, partner = int(items[at // others.size]), int(others[at % others.size])
                 target = int(self.owner[partner])
+                self._take(partner)
                 self._move(item, target)
                 self._move(partner, member)
                 return True
@@ -206,91 +257,30 @@ class _Search:
 
     def dissolve(self) -> bool:
         """Give up the member whose going gains most; False when none does."""
-        used = np.flatnonzero(self.load > TINY)
         gain, best = -TOLERANCE, None
-        for member in used[np.argsort(self.load[used], kind="stable")][:EMPTIEST].tolist():
-            if self.load[member] > MEMBER + CROWDING:
+        for load, member in self.order[:EMPTIEST]:
+            if load > MEMBER + CROWDING or len(self.order) < 2:
                 break
-            others = used[used != member]
-            if not others.size:
-                break
-            load, cost = self.load[others].copy(), self.cost[others].copy()
-            items = np.flatnonzero(self.owner == member)
+            items = np.array(sorted(self.items[member]), dtype=np.intp)
             total, targets = -float(self.cost[member]), {}
+            after: dict[int, float] = {}
             for item in items[np.argsort(-self.size[items], kind="stable")].tolist():
-                after = potential(load + self.size[item])
-                price = after - cost + self._stop(np.array([item]), others)
-                price[load + self.size[item] > 1 + TOLERANCE] = np.inf
+                others = self._near(float(self.size[item]))
+                others = others[others != member]
+                before = self.load[others]
+                for at in [n for n, m in enumerate(others.tolist()) if m in after]:
+                    before[at] = after[int(others[at])]
+                price = potential(before + self.size[item]) - potential(before) + self._stop(np.array([item]), others)
+                price[before + self.size[item] > 1 + TOLERANCE] = np.inf
+                if not price.size or not np.isfinite(price.min()):
+                    total = np.inf
+                    break
                 at = int(price.argmin())
                 total += float(price[at]) - float(self._stop(np.array([item]), np.array([member]))[0])
-                load[at], cost[at] = load[at] + self.size[item], after[at]
                 targets[item] = int(others[at])
+                after[targets[item]] = float(before[at] + self.size[item])
             if total < gain:
                 gain, best = total, targets
         for item, target in (best or {}).items():
             self._move(item, target)
         return best is not None
-
-
-def keep_star(
-    loads: NDArray[np.float64], owner: NDArray[np.intp], capacity: float, *, dissolve: bool = True
-) -> NDArray[np.intp]:
-    """KEEP*, the reference that :func:`keep` is measured against.
-
-    A member above the capacity gives away its cheapest sufficient partition (the smallest that cures it, else the
-    biggest) until it fits; what was given away and what had no owner is placed by best fit, biggest first, and a
-    member is opened only if nothing fits; then, while the emptiest member fits entirely into the others, it is
-    dissolved. A partition above the capacity keeps a member of its own.
-
-    Parameters are those of :func:`keep`.
-
-    Examples
-    --------
-    >>> keep_star(np.array([70.0, 20.0, 30.0, 50.0]), np.array([0, 0, 0, 1]), 100.0)
-    array([0, 1, 0, 1])
-    """
-    bins = Bins(loads.size, capacity)
-    bins.owner = owner.copy()
-    items: dict[int, list[int]] = {}
-    for item in np.argsort(loads, kind="stable").tolist():  # each member's partitions, rising
-        if owner[item] >= 0:
-            items.setdefault(int(owner[item]), []).append(item)
-    bins.load = {m: float(loads[owned].sum()) for m, owned in items.items()}
-    rest: list[int] = np.flatnonzero(owner < 0).tolist()
-    for member, owned in items.items():
-        while bins.load[member] > bins.capacity and len(owned) > 1:
-            excess = bins.load[member] - bins.capacity
-            gone = next((j for j in owned if loads[j] >= excess), owned[-1])
-            if loads[gone] > bins.capacity:  # hot: it stays, and the others go
-                gone = owned[-2] if gone == owned[-1] else gone
-            owned.remove(gone)
-            rest.append(gone)
-            bins.load[member] -= float(loads[gone])
-    for item in sorted(rest, key=lambda j: -float(loads[j])):
-        size = float(loads[item])
-        target = bins.choose(size, "best")
-        target = bins.open() if target is None else target
-        bins.put(item, size, target)
-        items.setdefault(target, []).append(item)
-    while dissolve and len(bins.load) > 1 and _dissolve(bins, items, loads):
-        pass
-    return bins.owner
-
-
-def _dissolve(bins: Bins, items: dict[int, list[int]], loads: NDArray[np.float64]) -> bool:
-    member = min(bins.load, key=bins.load.__getitem__)
-    load = dict(bins.load)
-    del load[member]
-    targets: dict[int, int] = {}
-    for item in sorted(items[member], key=lambda j: -float(loads[j])):
-        fitting = [m for m, have in load.items() if have + loads[item] <= bins.capacity]
-        if not fitting:
-            return False
-        targets[item] = max(fitting, key=load.__getitem__)
-        load[targets[item]] += float(loads[item])
-    for item, target in targets.items():
-        bins.owner[item] = target
-        items[target].append(item)
-    del items[member]
-    bins.load = load
-    return True

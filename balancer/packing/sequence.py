@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from balancer.assignors import range_owner, roundrobin_owner, sticky_owner, uniform_owner
 from balancer.packing.bounds import l2_bound
-from balancer.packing.keep import keep, keep_star
+from balancer.packing.keep import keep
 from balancer.packing.members import pack
 from balancer.packing.rivals import RIVALS, Packer
 
 ALGORITHMS: Mapping[str, Packer] = {
     "keep": lambda loads, owner, capacity, order: keep(loads, owner, capacity),
-    "keep_star": lambda loads, owner, capacity, order: keep_star(loads, owner, capacity),
     **RIVALS,
 }
 """Name → algorithm that takes as many equal members as it needs. ``keep`` is ours, the others are rivals."""

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from balancer.packing.bounds import l2_bound
 from balancer.packing.exact import fewest_bins
-from balancer.packing.keep import keep, keep_star
-from balancer.packing.rivals import RIVALS, any_fit, modified_any_fit
+from balancer.packing.keep import _potential_of, keep, potential
+from balancer.packing.rivals import RIVALS, any_fit, keep_star, modified_any_fit
 from balancer.packing.sequence import ALGORITHMS, FIXED, cardinal_bin_scores, run_sequence
 from tests.unit.balancer.invariants import check_bins
 
@@ -88,6 +88,23 @@ def test_keep_moves_nothing_without_a_reason(packer, loads, data):
 def test_keep_scales_with_its_unit():
     loads, owner = walk(20, 1, 10)[0], np.arange(20) % 9
     np.testing.assert_array_equal(keep(loads, owner, 100.0), keep(loads * 1e6, owner, 1e8))
+
+
+@given(st.floats(0, 3))
+def test_the_potential_of_one_is_that_of_many(load):
+    assert _potential_of(load) == pytest.approx(potential(np.array([load]))[0], abs=1e-12)
+
+
+def test_large_groups_are_sampled_and_still_packed_well():
+    rng = np.random.default_rng(5)
+    loads = rng.uniform(0, 100, 700)
+    first = keep(loads, np.full(700, -1), 100.0)
+    later = np.clip(loads + rng.uniform(-10, 10, 700), 0, 100)
+    second = keep(later, first, 100.0)
+    for owner, values in ((first, loads), (second, later)):
+        check_bins(owner, values, 100.0)
+        assert np.unique(owner).size <= 1.07 * l2_bound(values, 100.0)
+    assert (first != second).mean() < 0.4
 
 
 def test_keep_dissolves_only_where_it_pays():
