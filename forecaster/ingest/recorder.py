@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from forecaster.errors import SourceUnavailable, StoreError
-from forecaster.ingest.base import OffsetReading, OffsetSource
+from forecaster.errors import SourceError, SourceUnavailable, StoreError
+from forecaster.ingest.base import OffsetSource
 from forecaster.ingest.checkpoint import dump_counter, load_counter
 from forecaster.ingest.delay import OffsetHistory
+from forecaster.ingest.looks import looks
 from forecaster.ingest.writer import TickWriter, Written
 from forecaster.offsets import (
-    NO_EPOCH,
     Counter,
     CountingPolicy,
     Ints,
@@ -31,6 +31,9 @@ from forecaster.offsets import (
 from forecaster.stores.base import SeriesKey, SeriesStore, Tick
 from forecaster.topics import GroupId, TopicPartition
 
+Delays = Callable[[Mapping[TopicPartition, int], datetime], Mapping[TopicPartition, int]]
+"""Commits that advanced, and when they were read → milliseconds from a record's timestamp to its commit."""
+_Sampled = Mapping[tuple[GroupId, TopicPartition], int]
 _FRESH_FOR = timedelta(minutes=10)
 """An older checkpoint than this says nothing that a first look would not."""
 
@@ -78,6 +81,9 @@ class Recorder:
         Further topics to be recorded, without a group.
     resets
         What each group's consumers do without a commit; absent is unknown.
+    delays
+        Reads records' own timestamps (:meth:`forecaster.ingest.sampler.RecordSampler.delays_ms`); one group a tick,
+        in turn. Where it says nothing, latency comes from the history of end offsets.
     clock
         Now, aware UTC.
 
@@ -109,9 +115,10 @@ class Recorder:
         policy: CountingPolicy | None = None,
         topics: Sequence[str] = (),
         resets: Mapping[GroupId, Reset] | None = None,
+        delays: Delays | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._store, self._source, self._clock = store, source, clock
+        self._store, self._source, self._clock, self._delays = store, source, clock, delays
         self.policy = policy or CountingPolicy.for_step(60)
         self._groups_of: dict[str, list[GroupId]] = {topic: [] for topic in topics}
         for group, its_topics in groups.items():
@@ -120,7 +127,7 @@ class Recorder:
         self._resets = dict(resets or {})
         self._known: dict[str, _Topic] = {}
         self._writer = TickWriter(store)
-        self._fresh: dict[GroupId, TopicLook] = {}
+        self._turns = 0
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -140,9 +147,11 @@ class Recorder:
             return TickReport(self._clock(), 0, 0, 0, self._writer.write([]), why=str(exc))
         ticks: list[Tick] = []
         partitions = 0
-        for topic, look in looks(reading, self.topics).items():
+        seen = looks(reading, self.topics)
+        sampled = self._sampled(seen, groups)
+        for topic, look in seen.items():
             partitions += look.partitions
-            ticks += self._facts(topic, look)
+            ticks += self._facts(topic, look, sampled)
         return TickReport(
             self._clock(), partitions, len(reading.samples), len(ticks), self._writer.write(ticks), reading.failures
         )
@@ -152,7 +161,30 @@ class Recorder:
         self._writer.write([])
         self._source.close()
 
-    def _facts(self, topic: str, look: TopicLook) -> list[Tick]:
+    def _sampled(self, seen: Mapping[str, TopicLook], groups: Sequence[GroupId]) -> _Sampled:
+        """Return delays by record timestamps, for partitions of one group whose commits have advanced."""
+        if self._delays is None or not groups:
+            return {}
+        group = groups[self._turns % len(groups)]
+        self._turns += 1
+        advanced: dict[TopicPartition, int] = {}
+        for topic, look in seen.items():
+            known = self._known.get(topic)
+            now = look.committed.get(group)
+            before = known.before.committed.get(group) if known is not None and known.before is not None else None
+            if now is None or before is None or len(now[0]) != len(before[0]):
+                continue
+            for p in np.flatnonzero(now[1] & before[1] & (now[0] > before[0])).tolist():
+                advanced[TopicPartition(topic, p)] = int(now[0][p])
+        if not advanced:
+            return {}
+        try:
+            found = self._delays(advanced, self._clock())
+        except SourceError:  # offsets still tell the delay
+            return {}
+        return {(group, tp): delay for tp, delay in found.items()}
+
+    def _facts(self, topic: str, look: TopicLook, sampled: _Sampled) -> list[Tick]:
         known = self._known.get(topic)
         if known is None:
             known = self._known[topic] = self._restored(topic)
@@ -173,7 +205,7 @@ class Recorder:
         if last is not None:
             gauges[SeriesKey(topic, "end_offset", None, self.policy.step_s)] = (look.end, look.known)
         for group in self._groups_of[topic]:
-            consumed, its_gauges = self._of_group(topic, group, look, known)
+            consumed, its_gauges = self._of_group(topic, group, look, known, sampled)
             self._add(columns, SeriesKey(topic, "consumed", group, self.policy.step_s), consumed)
             if last is not None:
                 gauges |= its_gauges
@@ -189,7 +221,7 @@ class Recorder:
         ]
 
     def _of_group(
-        self, topic: str, group: GroupId, look: TopicLook, known: _Topic
+        self, topic: str, group: GroupId, look: TopicLook, known: _Topic, sampled: _Sampled
     ) -> tuple[list[StepCounts], dict[SeriesKey, tuple[Ints, Mask]]]:
         zeros = (np.zeros_like(look.end), np.zeros_like(look.known))
         offsets, committed = look.committed.get(group, zeros)
@@ -204,6 +236,10 @@ class Recorder:
         )
         lag, lag_known, _ = look.lag(group, self._resets.get(group, Reset.UNKNOWN))
         delay_ms, delay_known = known.history.delay_ms(position, committed, look)
+        for p in range(look.partitions) if sampled else ():
+            measured = sampled.get((group, TopicPartition(topic, p)))
+            if measured is not None:
+                delay_ms[p], delay_known[p] = measured, True
         step = self.policy.step_s
         return steps, {
             SeriesKey(topic, "lag", group, step): (lag, lag_known),
@@ -241,41 +277,3 @@ class Recorder:
             elif name.startswith("consumed:"):
                 found.consumed[GroupId(name.removeprefix("consumed:"))] = counter
         return found
-
-
-def looks(reading: OffsetReading, topics: Sequence[str]) -> dict[str, TopicLook]:
-    """Return a reading as one :class:`forecaster.offsets.TopicLook` a topic; topics without any sample are left out."""
-    by_topic: dict[str, list[int]] = {}
-    for tp in reading.samples:
-        by_topic.setdefault(tp.topic, []).append(tp.partition)
-    out: dict[str, TopicLook] = {}
-    for topic in topics:
-        answered = by_topic.get(topic)
-        if not answered:
-            continue
-        count = max(reading.partitions.get(topic, 0), max(answered) + 1)
-        at_s = np.zeros(count)
-        start, end = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        known = np.zeros(count, dtype=np.bool_)
-        epoch = np.full(count, NO_EPOCH, dtype=np.int64)
-        committed: dict[str, tuple[Ints, Mask]] = {}
-        topic_id: str | None = None
-        for p in answered:
-            sample = reading.samples[TopicPartition(topic, p)]
-            at_s[p] = sample.at.timestamp()
-            topic_id = sample.topic_id or topic_id
-            if sample.log_end_offset is not None:
-                known[p] = True
-                end[p] = sample.log_end_offset
-                start[p] = sample.log_start_offset or 0
-            if sample.leader_epoch is not None:
-                epoch[p] = sample.leader_epoch
-            for group, offset in sample.committed.items():
-                if offset is not None and offset >= 0:
-                    column = committed.get(group)
-                    if column is None:
-                        empty = (np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_))
-                        column = committed.setdefault(group, empty)
-                    column[0][p], column[1][p] = offset, True
-        out[topic] = TopicLook(at_s, start, end, known, epoch, topic_id, committed)
-    return out

@@ -315,3 +315,32 @@ def test_the_oldest_ticks_go_when_there_is_no_more_room_to_wait() -> None:
     store.mood = None
     assert writer.write([]).written == 2
     assert store.read(key, I0 - 3, I0).known.tolist() == [[False, True, True]]
+
+
+def test_delays_by_timestamps_hold_over_those_by_offsets_and_their_failure_is_no_failure() -> None:
+    asked: list[dict[TopicPartition, int]] = []
+
+    def delays(committed: Mapping[TopicPartition, int], at: datetime) -> dict[TopicPartition, int]:
+        asked.append(dict(committed))
+        if len(asked) == 2:
+            raise SourceUnavailable("no records")
+        return {TopicPartition("orders", 0): 1234}
+
+    b = Bench()
+    b.recorder = Recorder(
+        b.store,
+        b.cluster,
+        {GROUP: ("orders",)},
+        policy=CountingPolicy(STEP, 1.0, 0.0),
+        delays=delays,
+        clock=b.clock,
+    )
+    commits = b.cluster.commits[GROUP] = {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 0}
+    b.look(0, 0)
+    commits[TopicPartition("orders", 0)] = 40
+    b.look(50, 0)
+    commits[TopicPartition("orders", 0)] = 50
+    b.look(50, 0)
+    b.look(50, 0)
+    assert asked == [{TopicPartition("orders", 0): 40}, {TopicPartition("orders", 0): 50}]
+    assert b.series("latency_ms", 3, GROUP) == [[1234, 0, 0], [0, 0, 0]]

@@ -1,0 +1,49 @@
+"""Single records of a real broker: how late they were, and how many offsets are records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import Producer
+
+from forecaster.ingest.sampler import RecordSampler
+from forecaster.topics import TopicPartition
+from tests.peers.kafka import Kafka
+
+pytestmark = pytest.mark.kafka
+
+
+def test_the_record_before_the_commit_says_how_long_it_took(kafka: Kafka, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(3)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    now_ms = int(time.time() * 1000)
+    for partition, age_ms in ((0, 30_000), (0, 20_000), (0, 10_000), (1, 4_000)):
+        producer.produce(topic, b"x" * 2000, partition=partition, timestamp=now_ms - age_ms)
+    assert producer.flush(30) == 0
+    at = datetime.fromtimestamp(now_ms / 1000, UTC)
+    sampler = RecordSampler({"bootstrap.servers": kafka.bootstrap}, budget_s=20)
+    asked = {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 1, TopicPartition(topic, 2): 0}
+    assert sampler.delays_ms(asked, at) == {TopicPartition(topic, 0): 20_000, TopicPartition(topic, 1): 4_000}
+
+
+def test_a12_markers_and_aborted_records_are_offsets_but_no_records(
+    kafka: Kafka, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"x-{topic}", "log_level": 0})
+    producer.init_transactions(60)
+    for i in range(10):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(topic, b"x", partition=0)
+        producer.flush(30)
+        (producer.abort_transaction if i % 5 == 4 else producer.commit_transaction)(30)
+    sampler = RecordSampler({"bootstrap.servers": kafka.bootstrap}, budget_s=20)
+    seen = sampler.record_share(TopicPartition(topic, 0), 0, 40)
+    assert (seen.records, seen.offsets, seen.share) == (24, 40, 0.6)
+    assert sampler.record_share(TopicPartition(topic, 0), 5, 5).share is None
+    part = sampler.record_share(TopicPartition(topic, 0), 0, 40, most=8)
+    assert (part.records, part.offsets) == (6, 8)
