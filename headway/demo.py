@@ -22,6 +22,7 @@ from balancer.errors import BalancerError
 from balancer.knobs import Knobs
 from balancer.learning import Past, frame_of, learn_knobs
 from balancer.plans.base import LeaderToken
+from balancer.prescaling import Rule
 from balancer.rivals.tuning import history_weeks
 from balancer.simulator.arrivals import ArrivalTrace
 from balancer.simulator.compare import compare
@@ -101,7 +102,7 @@ def _filled(series: ArrivalSeries) -> NDArray[np.float64]:
 
 def learned_on_history(world: World) -> Knobs:
     """Learn the planner's knobs on the weeks before the replay, with forecasts that each week could have had."""
-    rows, before = history_weeks(world.history)
+    rows, before = history_weeks(world.history, weeks=1)
     first = world.first_minute - rows.size
     setting = world.setting(rows, before)
     frame = frame_of(world.capacity, world.start_s, world.slo_s, world.limit_replicas)
@@ -128,6 +129,7 @@ class ShortLeads:
     def __init__(self, service: ForecastService, topic: str) -> None:
         self._service, self._topic = service, topic
         self._model: LeadRidge | None = None
+        self._last: Forecast | None = None
 
     def minutes(self, now: datetime) -> NDArray[np.float64] | None:
         """Return what is recorded until ``now`` as records per minute, or None if nothing is."""
@@ -144,13 +146,17 @@ class ShortLeads:
             self._model = LeadRidge().fit(minutes, minutes.size)
 
     def forecast(self, group: GroupId, now: datetime) -> ForecastResult:
-        """Forecast from ``now`` on."""
+        """Forecast from ``now`` on, anew every five minutes; between them the last one holds, with its origin."""
+        if self._last is not None and timedelta(0) <= now - self._last.origin < timedelta(minutes=STEP_MINUTES):
+            return self._last
         minutes = self.minutes(now)
         if self._model is None or minutes is None:
             return NoForecast(self._topic, now, "no model is fitted yet", now + timedelta(minutes=1))
         total = self._model.quantiles(minutes, np.array([minutes.size]))[0]
         step = timedelta(minutes=STEP_MINUTES)
-        return Forecast(self._topic, now, step, (0,), LEVELS, total[None], total, "lead_ridge", Rung.OWN_MODEL)
+        made = Forecast(self._topic, now, step, (0,), LEVELS, total[None], total, "lead_ridge", Rung.OWN_MODEL)
+        self._last = made
+        return made
 
 
 @dataclass(slots=True)
@@ -231,10 +237,11 @@ class Replay:
             self.group,
             app.settings.policy(TOPIC),
             mode="act",
-            rules=lambda now: app.operations.rules(TOPIC),
+            rules=lambda now: self._rules,
             timezone=scene.series.grid.timezone,
         )
         self._token: LeaderToken | None = None
+        self._rules: tuple[Rule, ...] = ()
         self._renewed = -math.inf
 
     # -- before the first minute -----------------------------------------------------------------------------------
@@ -305,15 +312,15 @@ class Replay:
             tick = Tick(now, error=f"hold: {error}")
         self._note(now)
         self._show(now, tick)
-        if isinstance(tick.forecast, Forecast):
+        if isinstance(tick.forecast, Forecast) and tick.forecast.origin == now:
             origin = int((now - self.scene.trace.start).total_seconds() // 60)
-            if origin % STEP_MINUTES == 0:
-                self.score.add(self.scene.minutes, origin, tick.forecast.total)
+            self.score.add(self.scene.minutes, origin, tick.forecast.total)
         self.at[0] = now + timedelta(minutes=1)
         return tick
 
     def _lead(self) -> LeaderToken:
         if self._token is None or time.monotonic() - self._renewed > RENEW_S:
+            self._rules = self.app.operations.rules(TOPIC)
             token = self.app.plans.lead(GROUP, "demo", LEASE)
             assert token is not None  # one demo a folder: its lock is held
             self._token, self._renewed = token, time.monotonic()

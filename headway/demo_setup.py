@@ -102,7 +102,9 @@ def running(settings: Settings, scene: Scene) -> Iterator[Replay]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise HeadwayError(f"another demo runs over {folder}; end it, or set HEADWAY_STATE to another folder") from None
+            raise HeadwayError(
+                f"another demo runs over {folder}; end it, or set HEADWAY_STATE to another folder"
+            ) from None
         at = [scene.world.start]
         with open_application(settings, lambda: at[0]) as app:
             yield Replay(app, scene, open_forecasts(settings, app.store), at)
@@ -114,7 +116,9 @@ def running(settings: Settings, scene: Scene) -> Iterator[Replay]:
 def served(app: Application, settings: Settings) -> Iterator[str]:
     """Serve page and API from a thread for as long as the block lasts; provide the URL."""
     host, port = settings.api.host, settings.api.port
-    config = uvicorn.Config(create_app(app), host=host, port=port, log_level="warning", lifespan="off", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        create_app(app), host=host, port=port, log_level="warning", lifespan="off", timeout_graceful_shutdown=2
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, name="headway-http", daemon=True)
     thread.start()

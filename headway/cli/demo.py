@@ -11,7 +11,6 @@ from headway.cli.output import Json, bar, emit_json, emit_table, say
 
 if TYPE_CHECKING:
     from headway.demo import Replay
-    from headway.settings import Settings
 
 EXAMPLE = "headway demo --once"
 
@@ -79,7 +78,10 @@ def _play(replay: Replay, url: str, began: float) -> dict[str, Any]:
     ours = replay.outcome()
     outcomes = {"headway": ours, **outcomes}
     static = outcomes["static_peak"].hours
-    figures = {name: {**outcome.figures(), "hours_vs_peak_static": outcome.hours / static} for name, outcome in outcomes.items()}
+    figures = {
+        name: {**outcome.figures(), "hours_vs_peak_static": outcome.hours / static}
+        for name, outcome in outcomes.items()
+    }
     score = replay.score
     return {
         "late_share": ours.late_share,
