@@ -17,22 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.control import KNOBS, ControlLoop, Tick
-from balancer.demand import CELLS, cell_peaks
 from balancer.errors import BalancerError
 from balancer.knobs import Knobs
 from balancer.learning import Past, frame_of, learn_knobs
 from balancer.plans.base import LeaderToken
 from balancer.prescaling import Rule
-from balancer.rivals.tuning import history_weeks
 from balancer.simulator.arrivals import ArrivalTrace
 from balancer.simulator.compare import compare
+from balancer.simulator.forecasts import ForecastBatch
 from balancer.simulator.group import SimulatedGroup
 from balancer.simulator.outcome import Outcome, conclude
 from balancer.simulator.world import World
 from forecaster.forecast import Forecast, ForecastResult, NoForecast, Rung
 from forecaster.ingest.recorder import Recorder
 from forecaster.ingest.replay import ReplaySource, load
-from forecaster.methods.lead_ridge import LEVELS, STEP_MINUTES, LeadRidge
+from forecaster.methods.lead_ridge import DAY, LEVELS, STEP_MINUTES, LeadRidge
 from forecaster.series import ArrivalSeries
 from forecaster.serving import ForecastService
 from forecaster.topics import GroupId
@@ -100,26 +99,19 @@ def _filled(series: ArrivalSeries) -> NDArray[np.float64]:
     return filled
 
 
-def learned_on_history(world: World) -> Knobs:
-    """Learn the planner's knobs on the weeks before the replay, with forecasts that each week could have had."""
-    rows, before = history_weeks(world.history, weeks=1)
-    first = world.first_minute - rows.size
-    setting = world.setting(rows, before)
+def learned_on_history(world: World, days: int = 3) -> Knobs:
+    """Learn the planner's knobs on the days before the replay, with forecasts that each of them could have had."""
+    begins = [world.first_minute - DAY * (k + 1) for k in range(days)]
+    model = LeadRidge().fit(world.history, min(begins))
+    cells = [model.quantiles(world.history, np.arange(b, b + DAY)) for b in begins]
+    past = Past(
+        np.array([world.history[b : b + DAY] for b in begins]),
+        np.array([world.history[b - 4 : b] for b in begins]),
+        np.array([ForecastBatch(b, STEP_MINUTES * 60, LEVELS, c).cells() for b, c in zip(begins, cells, strict=True)]),
+        LEVELS,
+    )
     frame = frame_of(world.capacity, world.start_s, world.slo_s, world.limit_replicas)
-    cells = []
-    length = rows.shape[1]
-    starts = [first + length * row for row in range(rows.shape[0])]
-    if starts[0] >= LeadRidge.least_minutes():
-        for start in starts:
-            model = LeadRidge().fit(world.history, start)
-            chunks = [
-                cell_peaks(model.quantiles(world.history, origins), STEP_MINUTES * 60, CELLS).astype(np.float32)
-                for origins in np.array_split(np.arange(start, start + length), max(1, length // 1440))
-            ]
-            cells.append(np.concatenate(chunks))
-    seen = np.stack([world.history[max(0, s - 4) : s] if s >= 4 else np.zeros(4) for s in starts])
-    past = Past(rows, seen, np.stack(cells) if cells else None, LEVELS)
-    knobs, _ = learn_knobs(past, setting, frame)
+    knobs, _ = learn_knobs(past, world.setting(past.minutes, past.before[:, -1]), frame)
     return knobs
 
 
@@ -137,7 +129,8 @@ class ShortLeads:
         if history is None or not history.steps:
             return None
         trace = ArrivalTrace(history.start, history.grid.step_s, _filled(history.total())[None, :])
-        return trace.minutes()[0]
+        minutes: NDArray[np.float64] = trace.minutes()[0]
+        return minutes
 
     def fit(self, now: datetime) -> None:
         """Learn from what lies before ``now``."""
@@ -179,7 +172,8 @@ class Score:
 
         def ago(days: int) -> NDArray[np.float64]:
             first = origin - days * 1440
-            return minutes[first : first + SCORED_MINUTES].reshape(steps, STEP_MINUTES).mean(axis=1) / 60
+            values = minutes[first : first + SCORED_MINUTES]
+            return np.asarray(values.reshape(steps, STEP_MINUTES).mean(axis=1) / 60)
 
         rivals = {
             "headway": total[:steps, self.levels.index(0.5)],
@@ -328,8 +322,8 @@ class Replay:
 
     def _note(self, now: datetime) -> None:
         fleet = self.group.fleet
-        reactive = [n for at, n in self.reactive if at <= now][-1:] or [None]
-        point = ReplicaPoint(now, fleet.requested, fleet.working, reactive[0])
+        reactive = [n for at, n in self.reactive if at <= now]
+        point = ReplicaPoint(now, fleet.requested, fleet.working, reactive[-1] if reactive else None)
         view = self.app.view(TOPIC)
         view.replicas.append(point)
         behind = float(self.group.queues.backlog.sum())

@@ -57,7 +57,7 @@ class _Job:
     name: str
     group: str | None
     run: Callable[[], str]
-    trigger: BaseTrigger
+    trigger: BaseTrigger | None
     lock: threading.Lock
     last: JobResult | None = None
 
@@ -108,6 +108,11 @@ class Jobs:
         """Run a job by a cron expression in a zone."""
         self._add(_Job(name, group, run, CronTrigger(expression, timezone), threading.Lock()), at_once=False)
 
+    def on_demand(self, name: str, group: str | None, run: Callable[[], str]) -> None:
+        """Know a job that runs only when somebody asks for it."""
+        job = _Job(name, group, run, None, threading.Lock())
+        self._jobs[job.id] = job
+
     def _add(self, job: _Job, at_once: bool) -> None:
         self._jobs[job.id] = job
         more = {"next_run_time": datetime.now(UTC)} if at_once else {}
@@ -116,7 +121,8 @@ class Jobs:
     def remove(self, group: str) -> None:
         """Take a group's jobs off the schedule."""
         for job in [j for j in self._jobs.values() if j.group == group]:
-            self._scheduler.remove_job(job.id)
+            if job.trigger is not None:
+                self._scheduler.remove_job(job.id)
             del self._jobs[job.id]
 
     def start(self) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from balancer.plans.base import PlanStore
-from forecaster.topics import GroupId
+from forecaster.topics import GroupId, TopicPartition
 from headway.audit import Audit
 from headway.errors import HeadwayError
 from headway.operations import Operations
@@ -24,10 +25,14 @@ from headway.settings import (
 
 if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecaster's libraries
     from balancer.actuators.base import Actuator
+    from balancer.actuators.board import ScalerBoard
+    from balancer.group import PartitionState
+    from balancer.observers.base import GroupObserver
     from forecaster.registry import ModelRegistry
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
     from headway.application import Application
+    from headway.jobs import Jobs
 
 Clock = Callable[[], datetime]
 
@@ -170,3 +175,124 @@ def open_application(settings: Settings, clock: Clock = utc_now) -> Iterator[App
         yield Application(
             settings, store, plans, board, operations, Metrics(), clock=clock, audit_entries=audit.entries
         )
+
+
+def open_target(settings: Settings, group: str, posts: ScalerBoard) -> Actuator:
+    """Open what a group's plans are carried out on; where nothing is, a target in memory that only remembers."""
+    from balancer.actuators.memory import MemoryActuator
+
+    own = settings.group(group)
+    if own is not None and isinstance(own.actuator, KedaActuator):
+        return posts
+    target = open_actuator(settings, group)
+    return target if target is not None else MemoryActuator()
+
+
+def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
+    """Make the jobs of all configured groups over an application's parts.
+
+    Raises
+    ------
+    HeadwayError
+        If a group cannot be wired as it is configured.
+    """
+    from balancer.actuators.memory import MemoryActuator
+    from headway.jobs import Jobs
+    from headway.loops import GroupRunner, RecordedObserver, WithReplicas
+
+    settings, jobs = app.settings, Jobs(app.board, app.metrics, app.clock)
+    registry = open_registry(settings)
+    service = open_forecasts(settings, app.store, registry)
+    properties = settings.kafka_properties()
+    if properties:
+        record = _recording(app, stack)
+        step = min((settings.grid(g).step for g in settings.named_groups), default=timedelta(seconds=60))
+        jobs.every("record", None, step, record)
+    for name in settings.named_groups:
+        own = settings.group(name)
+        topics = own.topics if own is not None else ()
+        target = open_target(settings, name, posts)
+        stack.callback(target.close)
+        observer: GroupObserver
+        if properties:
+            from balancer.observers.kafka import KafkaGroupObserver
+
+            remembers = isinstance(target, MemoryActuator)
+            observer = WithReplicas(
+                KafkaGroupObserver(
+                    properties,
+                    facts=partial(_recorded, app, topics),
+                    replicas=None if remembers else target.current,
+                )
+            )
+        else:
+            if isinstance(target, MemoryActuator) and target.current(GroupId(name)) is None:
+                target.scale(GroupId(name), settings.policy(name).min_replicas, app.clock())
+            observer = RecordedObserver(app, topics, target)
+        stack.callback(observer.close)
+        runner = GroupRunner(app, name, observer, target, service, settings.jobs.act_every)
+        zone = settings.grid(name).timezone
+        jobs.every("forecast", name, settings.grid(name).step, runner.forecast)
+        jobs.on_demand("plan", name, runner.plan)
+        jobs.every("act", name, settings.jobs.act_every, runner.act)
+        jobs.cron("retrain", name, settings.jobs.retrain, zone, _retraining(app, service, registry, topics))
+        jobs.cron("seal", name, settings.jobs.seal, zone, _over(topics, app.store.seal, app.clock, "days sealed"))
+        jobs.cron("prune", name, settings.jobs.prune, zone, _over(topics, app.store.prune, app.clock, "blocks pruned"))
+    app.jobs = jobs
+    app.act_gate = lambda name: settings.against_acting(name)
+    return jobs
+
+
+def _recorded(app: Application, topics: tuple[str, ...], group: GroupId) -> Mapping[TopicPartition, PartitionState]:
+    from headway.loops import recorded_state
+
+    return recorded_state(app.store, topics, group, app.clock())
+
+
+def _recording(app: Application, stack: ExitStack) -> Callable[[], str]:
+    from forecaster.ingest.kafka import KafkaOffsetSource
+    from forecaster.ingest.recorder import Recorder
+
+    settings = app.settings
+    groups = {GroupId(name): app.view(name).topics for name in settings.named_groups}
+    source = KafkaOffsetSource(settings.kafka_properties(), clock=app.clock)
+    recorder = Recorder(app.store, source, groups, clock=app.clock)
+    stack.callback(recorder.close)
+
+    def record() -> str:
+        report = recorder.tick()
+        why = report.why or report.written.why
+        for name in groups:
+            if why is not None:
+                app.board.problem(name, "arrivals", why)
+            elif report.answered:
+                app.board.update(name, "arrivals", lambda view: None, report.at)
+        if why is not None:
+            raise HeadwayError(why)
+        return f"{report.answered} of {report.partitions} partitions, {report.steps} steps"
+
+    return record
+
+
+def _retraining(
+    app: Application, service: ForecastService, registry: ModelRegistry, topics: tuple[str, ...]
+) -> Callable[[], str]:
+    def run() -> str:
+        from forecaster.retraining import retrain
+        from forecaster.topics import StreamId
+
+        said = []
+        for topic in topics:
+            history = service.history(topic, app.clock())
+            if history is None:
+                said.append(f"{topic}: nothing is recorded yet")
+                continue
+            result = retrain(history, StreamId(app.settings.cluster, topic), registry, app.clock())
+            said.append(f"{topic}: {'promoted' if result.promoted else 'kept the old one'}, {result.reason}")
+        return "; ".join(said)
+
+    return run
+
+
+def _over(topics: tuple[str, ...], work: Callable[[str, datetime], int], clock: Clock, what: str) -> Callable[[], str]:
+    return lambda: f"{sum(work(topic, clock()) for topic in topics)} {what}"

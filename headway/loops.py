@@ -1,0 +1,261 @@
+"""One configured group at work: what is seen of it, its forecast, its control loop, and what guards its target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from balancer.actuation import ActuationState
+from balancer.actuators.base import Actuation, Actuator
+from balancer.control import ControlLoop, Tick
+from balancer.errors import BalancerError, ObserverUnavailable, TargetRefused
+from balancer.group import GroupSnapshot, PartitionState
+from balancer.observers.base import GroupObserver
+from balancer.plans.base import LeaderToken
+from forecaster.errors import ForecasterError
+from forecaster.forecast import ForecastResult, NoForecast
+from forecaster.serving import ForecastService
+from forecaster.stores.base import SeriesKey, SeriesStore
+from forecaster.topics import GroupId, TopicPartition
+from headway.application import Application
+from headway.board import GroupView, ReplicaPoint
+from headway.errors import HeadwayError
+from headway.settings import Mode
+
+LOOK_BACK_STEPS = 3
+LEASE_TICKS = 2
+
+
+def recorded_state(
+    store: SeriesStore, topics: tuple[str, ...], group: GroupId, now: datetime
+) -> Mapping[TopicPartition, PartitionState]:
+    """Return each partition's lag and arrival rate from its newest recorded step; what is older is not known."""
+    found: dict[TopicPartition, PartitionState] = {}
+    for topic in topics:
+        meta = store.meta(topic)
+        if meta is None:
+            continue
+        end = int(now.timestamp()) // meta.step_s
+        first = end - LOOK_BACK_STEPS
+        arrivals = store.read(SeriesKey(topic, "arrivals", None, meta.step_s), first, end)
+        lag = store.read(SeriesKey(topic, "lag", str(group), meta.step_s), first, end)
+        for partition in range(meta.partitions):
+            rate, waiting = _newest(arrivals, partition), _newest(lag, partition)
+            why = None if rate is not None else f"nothing was recorded in the last {LOOK_BACK_STEPS * meta.step_s} s"
+            tp = TopicPartition(topic, partition)
+            found[tp] = PartitionState(waiting, None if rate is None else rate / meta.step_s, why=why)
+    return found
+
+
+def _newest(cells: object, partition: int) -> int | None:
+    known = getattr(cells, "known")  # noqa: B009 - cells of any store
+    if partition >= known.shape[0]:
+        return None
+    at = np.flatnonzero(known[partition])
+    return int(getattr(cells, "values")[partition, at[-1]]) if at.size else None  # noqa: B009
+
+
+class RecordedObserver:
+    """Sees a group by what was recorded alone, where no cluster can be asked (arrivals by push or from files)."""
+
+    def __init__(self, app: Application, topics: tuple[str, ...], target: Actuator) -> None:
+        self._app, self._topics, self._target = app, topics, target
+
+    def observe(self, group: GroupId) -> GroupSnapshot:
+        """Return lag and rates as recorded, and what the target is set to; members are not known."""
+        now = self._app.clock()
+        try:
+            partitions = recorded_state(self._app.store, self._topics, group, now)
+        except ForecasterError as error:
+            raise ObserverUnavailable(f"group {group}: {error}") from error
+        return GroupSnapshot(group, now, self._target.current(group), (), partitions)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class WithReplicas:
+    """An observer that takes the number of members for the target's setting where no target can be asked."""
+
+    def __init__(self, observer: GroupObserver) -> None:
+        self._observer = observer
+
+    def observe(self, group: GroupId) -> GroupSnapshot:
+        """Return the snapshot with its replicas filled in."""
+        snapshot = self._observer.observe(group)
+        return snapshot if snapshot.replicas is not None else replace(snapshot, replicas=len(snapshot.members))
+
+    def close(self) -> None:
+        """Close the observer."""
+        self._observer.close()
+
+
+class Guarded:
+    """A target behind the operators' word: asked again at the very moment of acting, so that a pause stops all."""
+
+    def __init__(self, target: Actuator, app: Application, needs_approval: bool) -> None:
+        self._target, self._app, self._needs_approval = target, app, needs_approval
+
+    def current(self, group: GroupId) -> int | None:
+        """Return what the target is set to."""
+        return self._target.current(group)
+
+    def scale(self, group: GroupId, replicas: int, now: datetime, *, leaving: tuple[str, ...] = ()) -> Actuation:
+        """Pass it on, unless acting is paused or the plan waits for a person.
+
+        Raises
+        ------
+        TargetRefused
+            If it is; the target stays as it is.
+        """
+        pause = self._app.operations.paused(group, now)
+        if pause is not None:
+            until = "it is lifted" if pause.until is None else f"{pause.until:%Y-%m-%d %H:%M} UTC"
+            raise TargetRefused(f"paused by {pause.by} until {until}")
+        if self._needs_approval and not self._app.operations.approved(group, replicas, now):
+            raise TargetRefused(f"{replicas} members wait for approval: headway approve --group {group}")
+        return self._target.scale(group, replicas, now, leaving=leaving)
+
+    def close(self) -> None:
+        """Close the target."""
+        self._target.close()
+
+
+class GroupRunner:
+    """Runs one group's jobs: forecast, plan and act; shows what came of it on the board.
+
+    Parameters
+    ----------
+    app
+        What runs.
+    name
+        The group.
+    observer, target
+        How it is seen, and what is acted on.
+    service
+        Who forecasts.
+    every
+        How often :meth:`act` is called; the lease of leading outlives two of them.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        name: str,
+        observer: GroupObserver,
+        target: Actuator,
+        service: ForecastService,
+        every: timedelta,
+    ) -> None:
+        self.app, self.name, self.service, self.every = app, name, service, every
+        own = app.settings.group(name)
+        self.topics = own.topics if own is not None else ()
+        self.target = Guarded(target, app, bool(own is not None and own.approval))
+        self.loop = ControlLoop(
+            GroupId(name),
+            observer,
+            self.latest_forecast,
+            app.plans,
+            self.target,
+            app.settings.policy(name),
+            rules=lambda now: app.operations.rules(name),
+            timezone=app.settings.grid(name).timezone,
+        )
+
+    def forecast(self) -> str:
+        """Forecast every topic of the group anew."""
+        now, said = self.app.clock(), []
+        horizon = self.app.settings.jobs.horizon
+        for topic in self.topics:
+            try:
+                result = self.service.forecast(topic, now, horizon)
+            except ForecasterError as error:
+                self.app.board.problem(self.name, "forecast", str(error))
+                raise
+
+            def change(view: GroupView, topic: str = topic, result: ForecastResult = result) -> None:
+                view.forecasts[topic] = result
+
+            self.app.board.update(self.name, "forecast", change, now)
+            said.append(f"{topic}: {result.reason if isinstance(result, NoForecast) else result.method}")
+        return "; ".join(said) or "no topics"
+
+    def latest_forecast(self, group: GroupId, now: datetime) -> ForecastResult:
+        """Return the forecast that the group is planned by."""
+        if len(self.topics) != 1:
+            return NoForecast(str(group), now, f"the group reads {len(self.topics)} topics; they are planned as seen")
+        found = self.app.view(self.name).forecasts.get(self.topics[0])
+        return found if found is not None else NoForecast(self.topics[0], now, "no forecast has been made yet")
+
+    def plan(self) -> str:
+        """Run one control tick that only plans and publishes, whatever the mode."""
+        return self._turn(may_act=False)
+
+    def act(self) -> str:
+        """Run one control tick, if this instance leads the group.
+
+        Raises
+        ------
+        HeadwayError
+            With what went wrong; nothing was changed then.
+        """
+        return self._turn(may_act=True)
+
+    def _turn(self, may_act: bool) -> str:
+        now = self.app.clock()
+        mode = self.app.operations.mode(self.name, self.app.settings.mode(self.name))
+        pause = self.app.operations.paused(self.name, now)
+        self._show_operators(mode, pause is not None, pause.until if pause is not None else None)
+        if mode is Mode.OFF:
+            return "off"
+        token = self.app.plans.lead(GroupId(self.name), self.app.holder, LEASE_TICKS * self.every)
+        if token is None:
+            return "another instance leads"
+        self.loop.mode = str(mode if may_act or mode is not Mode.ACT else Mode.RECOMMEND)
+        return self._ticked(self.loop, now, token)
+
+    def _ticked(self, loop: ControlLoop, now: datetime, token: LeaderToken) -> str:
+        try:
+            tick = loop.tick(now, token)
+        except BalancerError as error:
+            self.app.board.problem(self.name, "plan", str(error))
+            raise
+        self._show(now, tick)
+        self.app.ready = True
+        if tick.error is not None:
+            self.app.board.problem(self.name, "plan", tick.error)
+            raise HeadwayError(tick.error)
+        planned = tick.plan
+        return "nothing to plan" if planned is None else f"{planned.replicas} members: {planned.reasons[0]}"
+
+    def _show_operators(self, mode: Mode, paused: bool, until: datetime | None) -> None:
+        view = self.app.view(self.name)
+        if (view.mode, view.paused, view.paused_until) == (str(mode), paused, until):
+            return
+
+        def change(view: GroupView) -> None:
+            view.mode, view.paused, view.paused_until = str(mode), paused, until
+
+        self.app.board.update(self.name, "mode", change)
+
+    def _show(self, now: datetime, tick: Tick) -> None:
+        snapshot, outcome = tick.snapshot, "held" if tick.error else "unchanged"
+
+        def change(view: GroupView) -> None:
+            if snapshot is not None:
+                view.snapshot = snapshot
+                view.at["snapshot"] = snapshot.at
+                view.replicas.append(ReplicaPoint(now, snapshot.replicas, snapshot.working or None))
+            if tick.plan is not None:
+                view.plan, view.plan_version = tick.plan, tick.version
+            lead = self.loop.lead_time or self.loop.policy.lead_time or timedelta(minutes=2)
+            if tick.actuation is not None and tick.actuation.state is ActuationState.PENDING:
+                view.acting_until = now + lead
+
+        self.app.board.update(self.name, "plan", change, now if tick.plan is not None else None)
+        if tick.actuation is not None:
+            outcome = tick.actuation.state.value
+        self.app.metrics.decisions.labels(self.name, self.loop.mode, outcome).inc()

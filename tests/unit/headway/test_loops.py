@@ -1,0 +1,131 @@
+"""Groups at work over in-memory twins: what is seen, planned, guarded and shown."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from balancer.actuators.memory import MemoryActuator
+from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, TargetRefused
+from forecaster.errors import StoreUnavailable
+from forecaster.serving import ForecastService
+from forecaster.stores.base import Cells, SeriesKey
+from forecaster.topics import TopicPartition
+from headway.errors import HeadwayError
+from headway.loops import GroupRunner, Guarded, RecordedObserver, recorded_state
+from headway.settings import Mode, Settings
+from tests.unit.headway.conftest import NOW
+
+
+@pytest.fixture
+def target():
+    return MemoryActuator({"orders": 2})
+
+
+@pytest.fixture
+def runner(application, target):
+    group = {"topics": ["orders"], "capacity_per_member": 10.0, "cap_at_partitions": False, "mode": "act"}
+    application.settings = Settings(groups={"orders": group})
+    observer = RecordedObserver(application, ("orders",), target)
+    service = ForecastService(application.store)
+    return GroupRunner(application, "orders", observer, target, service, timedelta(seconds=15))
+
+
+def record(application, rates, lag=0):
+    """Record constant arrivals (records/s a partition) and lag for the last hour."""
+    index = int(NOW.timestamp()) // 60 - 60
+    counts = np.repeat(np.array(rates)[:, None] * 60, 60, axis=1).astype(np.int64)
+    known = np.ones(counts.shape, dtype=bool)
+    application.store.backfill(SeriesKey("orders", "arrivals"), Cells(index, counts, known))
+    application.store.backfill(SeriesKey("orders", "lag", "orders"), Cells(index, np.full_like(counts, lag), known))
+
+
+def test_state_is_what_the_newest_steps_say_and_unknown_has_its_reason(application):
+    record(application, [5.0, 7.0], lag=3)
+    seen = recorded_state(application.store, ("orders", "never"), "orders", NOW)
+    assert seen[TopicPartition("orders", 1)].arrival_rate == 7.0
+    assert seen[TopicPartition("orders", 0)].lag == 3
+    later = recorded_state(application.store, ("orders",), "orders", NOW + timedelta(minutes=10))
+    assert later[TopicPartition("orders", 0)].arrival_rate is None
+    assert "nothing was recorded" in later[TopicPartition("orders", 0)].why
+
+
+def test_a_turn_plans_acts_and_is_shown(application, runner, target):
+    record(application, [30.0, 30.0])
+    runner.forecast()
+    said = runner.act()
+    assert target.current("orders") > 6
+    view = application.view("orders")
+    assert view.plan.replicas == target.current("orders")
+    assert view.state == "acting"
+    assert said.startswith(f"{view.plan.replicas} members")
+    assert [d.actuation["state"] for d in application.plans.decisions("orders", NOW - timedelta(hours=1))] == ["pending"]
+    assert application.ready
+
+
+def test_modes_below_act_change_nothing(application, runner, target):
+    record(application, [30.0, 30.0])
+    for mode in (Mode.RECOMMEND, Mode.SHADOW, Mode.OFF):
+        application.operations.set_mode("orders", mode, "test", NOW)
+        runner.act()
+        assert target.current("orders") == 2
+    assert runner.act() == "off"
+
+
+def test_pause_all_stops_the_very_next_actuation(application, runner, target):
+    record(application, [30.0, 30.0])
+    application.operations.pause("*", "ann", NOW)
+    with pytest.raises(HeadwayError, match="paused by ann"):
+        runner.act()
+    assert target.current("orders") == 2
+    assert application.view("orders").plan.replicas > 2  # planning goes on
+    application.operations.resume("*", "ann", NOW)
+    runner.act()
+    assert target.current("orders") > 2
+
+
+def test_a_plan_that_needs_approval_waits_for_it(application, target):
+    guarded = Guarded(target, application, needs_approval=True)
+    with pytest.raises(TargetRefused, match="headway approve --group orders"):
+        guarded.scale("orders", 7, NOW)
+    application.plans.set_setting("orders", "approval", {"replicas": 7, "at": "2026-01-05T08:30:00Z"})
+    assert guarded.scale("orders", 7, NOW).replicas == 7
+    with pytest.raises(TargetRefused):
+        guarded.scale("orders", 7, NOW + timedelta(hours=1))
+
+
+def test_a16_a24_errors_hold_and_are_shown(application, runner, target, monkeypatch):
+    record(application, [30.0, 30.0])
+
+    def gone(*_args, **_kwargs):
+        raise StoreUnavailable("redis://h does not answer")
+
+    monkeypatch.setattr(application.store, "meta", gone)
+    with pytest.raises(HeadwayError, match="does not answer"):
+        runner.act()
+    assert target.current("orders") == 2
+    assert application.view("orders").state == "attention"
+    with pytest.raises(ObserverUnavailable):
+        RecordedObserver(application, ("orders",), target).observe("orders")
+    monkeypatch.undo()
+
+    def away(*_args, **_kwargs):
+        raise PlanStoreUnavailable("no answer")
+
+    monkeypatch.setattr(application.plans, "publish", away)
+    with pytest.raises(HeadwayError, match="no answer"):
+        runner.act()
+    assert target.current("orders") == 2
+    monkeypatch.undo()
+    runner.act()
+    assert target.current("orders") > 2
+    assert application.view("orders").problems == {}
+
+
+def test_only_the_leader_acts(application, runner, target):
+    record(application, [30.0, 30.0])
+    application.plans.lead("orders", "somebody else", timedelta(minutes=5))
+    assert runner.act() == "another instance leads"
+    assert target.current("orders") == 2
