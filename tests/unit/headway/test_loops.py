@@ -61,7 +61,8 @@ def test_a_turn_plans_acts_and_is_shown(application, runner, target):
     assert view.plan.replicas == target.current("orders")
     assert view.state == "acting"
     assert said.startswith(f"{view.plan.replicas} members")
-    assert [d.actuation["state"] for d in application.plans.decisions("orders", NOW - timedelta(hours=1))] == ["pending"]
+    kept = application.plans.decisions("orders", NOW - timedelta(hours=1))
+    assert [d.actuation["state"] for d in kept] == ["pending"]
     assert application.ready
 
 
