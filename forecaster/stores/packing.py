@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ _ROWS, _DAY, _MONTH = b"HR", b"HD", b"HM"
 _SIGN: dict[int, Any] = {4: np.uint32(1 << 31), 8: np.uint64(1 << 63)}
 _UNSIGNED: dict[int, np.dtype[Any]] = {4: np.dtype("<u4"), 8: np.dtype("<u8")}
 ROWS_PER_BLOCK = 120
+Column = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class BlockShape:
         return cls(step_s, width, rows, item_bytes)
 
 
+@lru_cache(maxsize=256)
 def rows_per_block(steps_per_day: int) -> int:
     """Return the most steps up to 120 that divide a day, so that no block lies in two days.
 
@@ -87,7 +91,9 @@ def rows_per_block(steps_per_day: int) -> int:
 
 def item_bytes_for(values: NDArray[np.int64], known: NDArray[np.bool_]) -> int:
     """Return 4 where every known value fits into 31 bits, else 8."""
-    return 8 if values.size and int(np.where(known, values, 0).max()) >= 1 << 31 else 4
+    if not values.size or int(values.max()) < 1 << 31:
+        return 4
+    return 8 if int(np.where(known, values, 0).max()) >= 1 << 31 else 4
 
 
 def encode(values: NDArray[np.int64], known: NDArray[np.bool_], item_bytes: int) -> NDArray[Any]:
@@ -113,6 +119,45 @@ def decode(raw: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     if not known.all():
         values[~known] = 0
     return values, known
+
+
+def measure_columns(columns: Sequence[Column]) -> list[tuple[int, bool]]:
+    """Return, for each column (values, known), the bytes that an item needs and whether all of it is known.
+
+    Examples
+    --------
+    >>> measure_columns([(np.array([1, 2**31]), np.array([True, True])), (np.array([1]), np.array([False]))])
+    [(8, True), (4, False)]
+    """
+    found: list[tuple[int, bool]] = [(4, True)] * len(columns)
+    for members in _by_length(columns, [0] * len(columns)).values():
+        values = np.stack([columns[i][0] for i in members])
+        known = np.stack([columns[i][1] for i in members])
+        whole = np.asarray(known.all(axis=1)).tolist()
+        largest = np.asarray(np.where(known, values, 0).max(axis=1, initial=0)).tolist()
+        for place, i in enumerate(members):
+            found[i] = (8 if largest[place] >= 1 << 31 else 4, whole[place])
+    return found
+
+
+def encode_columns(columns: Sequence[Column], item_bytes: Sequence[int]) -> list[bytes]:
+    """Return the stored bytes of each column."""
+    found = [b""] * len(columns)
+    for (_, size), members in _by_length(columns, item_bytes).items():
+        values = np.stack([columns[i][0] for i in members])
+        known = np.stack([columns[i][1] for i in members])
+        raw: bytes = encode(values, known, size).tobytes()
+        length = len(raw) // len(members)
+        for place, i in enumerate(members):
+            found[i] = raw[place * length : (place + 1) * length]
+    return found
+
+
+def _by_length(columns: Sequence[Column], item_bytes: Sequence[int]) -> dict[tuple[int, int], list[int]]:
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, ((values, _), size) in enumerate(zip(columns, item_bytes, strict=True)):
+        groups.setdefault((len(values), size), []).append(i)
+    return groups
 
 
 def unpack_rows(block: bytes, first_index: int) -> Cells:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from forecaster.stores.base import SeriesKey
 
 
+@lru_cache(maxsize=65_536)
 def escape(name: str) -> str:
     """Percent-encode a name, so that it holds neither the separator nor braces nor a glob.
 
@@ -80,5 +82,6 @@ class RedisKeys:
         return SeriesKey(topic, unquote(metric), unquote(group[0]) if group else None, int(step_s))
 
 
+@lru_cache(maxsize=65_536)
 def _name(key: SeriesKey) -> str:
     return escape(key.metric) if key.group is None else f"{escape(key.metric)}:{escape(key.group)}"

@@ -2,7 +2,8 @@
 
 Fields: ``last`` (start of the newest step, in seconds), ``step``, ``first`` (oldest day), ``open`` (first day that is
 not sealed), ``sealing`` (first day that no seal has begun with), ``late`` (counts writes into days before that one),
-``partitions``, ``id``, ``offsets`` (JSON), and one ``k:…`` a recorded series.
+``partitions``, ``id``, ``offsets`` (JSON), ``blocks`` (counts changes of blocks of rows other than by ticks), and one
+``k:…`` a recorded series.
 """
 
 from __future__ import annotations
@@ -19,31 +20,35 @@ from forecaster.timegrid import DAY_S
 CHECK = f"""
 local meta, start, step = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = tonumber(ARGV[4])
-if not now then now = tonumber(redis.call('TIME')[1]) end
-if start > now + {FUTURE_STEPS} * step then return {{'future', tostring(now)}} end
-local known = redis.call('HMGET', meta, 'last', 'open', 'partitions', 'first', 'sealing')
+if ARGV[4] == '' or start > now + {FUTURE_STEPS} * step then
+  if ARGV[11] == '' then now = tonumber(redis.call('TIME')[1]) end
+  if start > now + {FUTURE_STEPS} * step then return {{'future', tostring(now)}} end
+end
+local known = redis.call('HMGET', meta, 'last', 'open', 'partitions', 'first', 'sealing', 'step', 'id', 'blocks')
 local last = tonumber(known[1])
 if last and start < last - tonumber(ARGV[5]) then return {{'late', known[1]}} end
 """
-"""Part of a script: refuses a tick of the future or of long ago. ARGV as :func:`tick_arguments` has it."""
+"""Part of a script: refuses a tick of the future or of long ago. ARGV as :func:`tick_arguments` has it.
+
+The server is asked for its time only where a tick leads an earlier answer of it (the sender's ``since``).
+"""
 
 NOTE = """
 local day = tonumber(ARGV[3])
 local set = {}
+local function put(field, value) set[#set + 1] = field; set[#set + 1] = value end
 if not last or start >= last then
-  set = {'last', ARGV[1], 'step', ARGV[2]}
-  if ARGV[8] ~= '' then set[#set + 1] = 'id'; set[#set + 1] = ARGV[8] end
-  if ARGV[9] ~= '' then set[#set + 1] = 'offsets'; set[#set + 1] = ARGV[9] end
+  if known[1] ~= ARGV[1] then put('last', ARGV[1]) end
+  if known[6] ~= ARGV[2] then put('step', ARGV[2]) end
+  if ARGV[8] ~= '' and known[7] ~= ARGV[8] then put('id', ARGV[8]) end
+  if ARGV[9] ~= '' then put('offsets', ARGV[9]) end
 end
 if known[5] and day < tonumber(known[5]) then redis.call('HINCRBY', meta, 'late', 1) end
-if not known[2] or tonumber(known[2]) > day then set[#set + 1] = 'open'; set[#set + 1] = ARGV[3] end
-if not known[4] or tonumber(known[4]) > day then set[#set + 1] = 'first'; set[#set + 1] = ARGV[3] end
-if not known[3] or tonumber(known[3]) < tonumber(ARGV[6]) then
-  set[#set + 1] = 'partitions'
-  set[#set + 1] = ARGV[6]
-end
-for i = 11, 10 + tonumber(ARGV[10]) do
-  if redis.call('HEXISTS', meta, ARGV[i]) == 0 then set[#set + 1] = ARGV[i]; set[#set + 1] = '' end
+if not known[2] or tonumber(known[2]) > day then put('open', ARGV[3]) end
+if not known[4] or tonumber(known[4]) > day then put('first', ARGV[3]) end
+if not known[3] or tonumber(known[3]) < tonumber(ARGV[6]) then put('partitions', ARGV[6]) end
+for i = 12, 11 + tonumber(ARGV[10]) do
+  if redis.call('HEXISTS', meta, ARGV[i]) == 0 then put(ARGV[i], '') end
 end
 if #set > 0 then redis.call('HSET', meta, unpack(set)) end
 """
@@ -117,7 +122,7 @@ def read_meta(link: RedisLink, keys: RedisKeys, topic: str) -> RedisMeta | None:
     """Return what is known of a topic, or None."""
     name = keys.meta(topic)
     found = {k.decode(): v.decode() for k, v in link.call(name, "HGETALL", name).items()}
-    if not found:
+    if "last" not in found:
         return None
     return RedisMeta(
         topic=topic,
@@ -134,21 +139,33 @@ def read_meta(link: RedisLink, keys: RedisKeys, topic: str) -> RedisMeta | None:
 
 
 def tick_arguments(
-    keys: RedisKeys, retention: Retention, tick: Tick, now_s: float | None
+    keys: RedisKeys,
+    retention: Retention,
+    tick: Tick,
+    now_s: float | None,
+    *,
+    since_s: float | None = None,
+    with_fields: bool = True,
 ) -> list[str | bytes | int | float]:
-    """Return the arguments that CHECK and NOTE take; those of the data follow them."""
+    """Return the arguments that CHECK and NOTE take; those of the data follow them.
+
+    ``now_s`` is taken for now, or None asks the server; ``since_s`` is a time that the server's clock has passed.
+    ``with_fields`` false leaves out the names of the series, where the meta hash is known to have them.
+    """
+    fields = [keys.field(key) for key in tick.columns] if with_fields else []
     return [
         tick.index * tick.step_s,
         tick.step_s,
         tick.index * tick.step_s // DAY_S,
-        "" if now_s is None else now_s,
+        next((at for at in (now_s, since_s) if at is not None), ""),
         int(retention.late.total_seconds()),
         max((len(values) for values, _ in tick.columns.values()), default=0),
         int(retention.steps.total_seconds()) + DAY_S,
         tick.topic_id or "",
         json.dumps(dict(tick.offsets), separators=(",", ":")) if tick.offsets else "",
-        len(tick.columns),
-        *(keys.field(key) for key in tick.columns),
+        len(fields),
+        "" if now_s is None else "given",
+        *fields,
     ]
 
 

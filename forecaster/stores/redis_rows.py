@@ -8,15 +8,17 @@ refuses to write into a block of another shape, so that two recorders with diffe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from forecaster.errors import SampleRejected, StoreRefused, StoreUnavailable
 from forecaster.stores.base import Cells, SeriesKey, Tick
 from forecaster.stores.joining import join
 from forecaster.stores.packing import (
-    HEADER_BYTES,
     BlockShape,
-    encode,
+    encode_columns,
     item_bytes_for,
+    measure_columns,
     pack_rows,
     rows_per_block,
     unpack_rows,
@@ -27,32 +29,46 @@ from forecaster.stores.redis_link import RedisLink
 from forecaster.stores.redis_meta import CHECK, NOTE, tick_arguments
 from forecaster.stores.retention import Retention, refuse_future, refuse_late, steps_per_day
 
-# KEYS: meta, then the block of each series. ARGV: what CHECK and NOTE take, then four a series: header, length of the
-# whole block, place of the row, the row ("+" before a row without gaps). Answers OK, or why nothing was written.
+# Several ticks, each with a number of keys and of arguments before it. Its KEYS: meta, then the block of each series.
+# Its ARGV: what CHECK and NOTE take; the place of the row among the rows; the rows; the headers of the blocks, or "" if
+# the sender is sure of them; "+" a series, or the bytes of an item where its row has gaps; the count of block changes
+# that the sender has seen. With the count still right, the blocks are as the sender knows them; else each header is
+# looked at. A tick's answer: "ok", the count and a time that has passed, or why nothing was written.
 _WRITE = (
-    CHECK
+    "local function write(KEYS, ARGV)"
+    + CHECK
     + """
-local base = #ARGV - 4 * (#KEYS - 1)
-local shapes = {}
-for i = 2, #KEYS do
-  local at = base + 4 * (i - 2)
-  local shape = redis.call('GETRANGE', KEYS[i], 0, 15)
-  if shape ~= '' and shape ~= ARGV[at + 1] then return {'shape', i - 2, shape} end
-  shapes[i] = shape
+local blocks = known[8]
+if not blocks then  -- never the same again, so that no sender mistakes a topic made anew for the one it knew
+  local at = redis.call('TIME')
+  blocks = at[1] .. string.format('%06d', at[2])
+  redis.call('HSET', meta, 'blocks', blocks)
+end
+local headers, gaps, shapes = ARGV[#ARGV - 2], ARGV[#ARGV - 1], {}
+local base = 12 + tonumber(ARGV[10])
+local place = tonumber(ARGV[base])
+if ARGV[#ARGV] ~= blocks then
+  if headers == '' then return {'look'} end
+  for i = 2, #KEYS do
+    local shape = redis.call('GETRANGE', KEYS[i], 0, 15)
+    if shape ~= '' and shape ~= string.sub(headers, 16 * i - 31, 16 * i - 16) then return {'shape', i - 2, shape} end
+    shapes[i] = shape
+  end
 end
 for i = 2, #KEYS do
-  local at = base + 4 * (i - 2)
-  local place, row = tonumber(ARGV[at + 3]), string.sub(ARGV[at + 4], 2)
+  local row = ARGV[base + i - 1]
+  local at = 16 + place * #row
   if shapes[i] == '' then
-    redis.call('SETRANGE', KEYS[i], tonumber(ARGV[at + 2]) - 1, '\\0')
-    redis.call('SETRANGE', KEYS[i], 0, ARGV[at + 1])
+    local header = string.sub(headers, 16 * i - 31, 16 * i - 16)
+    local rows = string.byte(header, 13) + 256 * string.byte(header, 14)
+    redis.call('SETRANGE', KEYS[i], 15 + rows * #row, '\0')
+    redis.call('SETRANGE', KEYS[i], 0, header)
     redis.call('EXPIRE', KEYS[i], ARGV[7])
-  elseif string.sub(ARGV[at + 4], 1, 1) ~= '+' then
-    local old = redis.call('GETRANGE', KEYS[i], place, place + #row - 1)
-    local none = string.rep('\\0', #row)
-    if old ~= none then
-      local size = string.byte(ARGV[at + 1], 4)
-      local gap, cells = string.rep('\\0', size), {}
+  elseif string.byte(gaps, i - 1) ~= 43 then
+    local old = redis.call('GETRANGE', KEYS[i], at, at + #row - 1)
+    if old ~= string.rep('\0', #row) then
+      local size = tonumber(string.sub(gaps, i - 1, i - 1))
+      local gap, cells = string.rep('\0', size), {}
       for p = 1, #row, size do
         local cell = string.sub(row, p, p + size - 1)
         if cell == gap then cell = string.sub(old, p, p + size - 1) end
@@ -61,14 +77,38 @@ for i = 2, #KEYS do
       row = table.concat(cells)
     end
   end
-  redis.call('SETRANGE', KEYS[i], place, row)
+  redis.call('SETRANGE', KEYS[i], at, row)
 end
 """
     + NOTE
     + """
-return {'ok'}
+return {'ok', blocks, tostring(now)}
+end
+local found, key, at = {}, 0, 1
+while at < #ARGV do  -- before each tick its number of keys and of arguments
+  local keys, arguments = {}, {}
+  for i = 1, tonumber(ARGV[at]) do keys[i] = KEYS[key + i] end
+  for i = 1, tonumber(ARGV[at + 1]) do arguments[i] = ARGV[at + 1 + i] end
+  found[#found + 1] = write(keys, arguments)
+  key, at = key + #keys, at + 2 + #arguments
+end
+return found
 """
 )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The block that we last wrote to, and the topic's count of block changes then; no count is "look first"."""
+
+    block: int
+    shape: BlockShape
+    name: str
+    header: bytes
+    count: bytes = b""
+
+
+_Call = tuple[list[str], list[str | bytes | int | float]]
 
 
 class RowsHot:
@@ -81,13 +121,15 @@ class RowsHot:
         self._keys = keys
         self._retention = retention
         self._shapes: dict[SeriesKey, tuple[int, BlockShape]] = {}
+        self._seen: dict[SeriesKey, _Seen] = {}
+        self._since_s: dict[str, float] = {}
 
     def write(self, ticks: Sequence[Tick], now_s: float | None) -> list[Written]:
         """Write ticks, each at once."""
         done: list[Written | None] = [None] * len(ticks)
         todo = list(range(len(ticks)))
         while todo:
-            answers = self._link.script(_WRITE, [self._call(ticks[i], now_s) for i in todo])
+            answers = self._send(self._calls([ticks[i] for i in todo], now_s))
             again: list[int] = []
             torn: set[str] = set()
             for i, answer in zip(todo, answers, strict=True):
@@ -95,12 +137,19 @@ class RowsHot:
                 if tick.topic in torn:
                     again.append(i)  # in their order: of two ticks of one step the later counts
                     continue
-                if isinstance(answer, list) and answer[0] == b"shape":
+                if isinstance(answer, list) and answer[0] in {b"look", b"shape"}:
                     torn.add(tick.topic)
                     again.append(i)
-                    self._fit(tick, list(tick.columns)[int(answer[1])], bytes(answer[2]))
+                    for key in tick.columns:
+                        self._seen[key].count = b""
+                    if answer[0] == b"shape":
+                        self._fit(tick, list(tick.columns)[int(answer[1])], bytes(answer[2]))
                     continue
                 done[i] = self._outcome(tick, answer)
+                if done[i] is _TAKEN:
+                    for key in tick.columns:
+                        self._seen[key].count = answer[1]
+                    self._since_s[tick.topic] = float(answer[2])
             todo = again
         return [one for one in done if one is not None]
 
@@ -138,36 +187,74 @@ class RowsHot:
     def prune(self, key: SeriesKey, first_day: int, end_day: int) -> set[int]:
         """Drop the blocks of days."""
         days = range(first_day, end_day)
-        dropped = [(names[0], ("UNLINK", *names)) for names in (self.keys_of(key, day) for day in days)]
-        answers = self._link.batch(dropped)
-        return {day for day, answer in zip(days, answers, strict=True) if self._link.checked(answer)}
+        meta = self._keys.meta(key.topic)
+        dropped = [(meta, ("UNLINK", *self.keys_of(key, day))) for day in days]
+        answers = self._link.batch([(meta, ("HINCRBY", meta, "blocks", 1)), *dropped])
+        return {day for day, answer in zip(days, answers[1:], strict=True) if self._link.checked(answer)}
 
-    def _call(self, tick: Tick, now_s: float | None) -> tuple[list[str], list[str | bytes | int | float]]:
-        rows = rows_per_block(steps_per_day(tick.step_s))
-        block, row = divmod(tick.index, rows)
-        names = [self._keys.meta(tick.topic)]
-        arguments = tick_arguments(self._keys, self._retention, tick, now_s)
-        for key, (values, known) in tick.columns.items():
-            shape = self._shape(key, block, BlockShape(tick.step_s, len(values), rows, item_bytes_for(values, known)))
-            raw = encode(values, known, shape.item_bytes).tobytes()
-            whole = known.all() and len(values) == shape.width
-            names.append(self._keys.row(key, block))
-            arguments += [
-                shape.header(),
-                shape.total_bytes,
-                HEADER_BYTES + row * shape.row_bytes,
-                (b"+" if whole else b"-") + raw.ljust(shape.row_bytes, b"\0"),
-            ]
-        return names, arguments
+    def _send(self, calls: Sequence[_Call]) -> list[Any]:
+        """Send ticks, several a script where all keys live together; an error of one is not the others'."""
+        size = 1 if self._link.is_cluster else _TICKS_AT_ONCE
+        found: list[Any] = []
+        chunks = [calls[at : at + size] for at in range(0, len(calls), size)]
+        joined = [([k for keys, _ in chunk for k in keys], _joined(chunk)) for chunk in chunks]
+        for chunk, answer in zip(chunks, self._link.script(_WRITE, joined), strict=True):
+            if isinstance(answer, list):
+                found += answer
+            elif len(chunk) == 1:
+                found.append(answer)
+            else:
+                singly = self._link.script(_WRITE, [(keys, _joined([(keys, more)])) for keys, more in chunk])
+                found += [one[0] if isinstance(one, list) else one for one in singly]
+        return found
 
-    def _shape(self, key: SeriesKey, block: int, needed: BlockShape) -> BlockShape:
-        """Return the shape to write with: that of the block as we know it, where the row fits into it."""
+    def _calls(self, ticks: Sequence[Tick], now_s: float | None) -> list[_Call]:
+        """Return keys and arguments of each tick."""
+        columns = [column for tick in ticks for column in tick.columns.values()]
+        facts = measure_columns(columns)
+        seen: list[_Seen] = []
+        for tick in ticks:
+            rows = rows_per_block(steps_per_day(tick.step_s))
+            for key, (values, _) in tick.columns.items():
+                needed = BlockShape(tick.step_s, len(values), rows, facts[len(seen)][0])
+                seen.append(self._place(key, tick.index // rows, needed))
+        stored = encode_columns(columns, [one.shape.item_bytes for one in seen])
+        calls: list[_Call] = []
+        at = 0
+        for tick in ticks:
+            row = tick.index % rows_per_block(steps_per_day(tick.step_s))
+            mine = range(at, at + len(tick.columns))
+            at = mine.stop
+            data = [stored[i].ljust(seen[i].shape.row_bytes, b"\0") for i in mine]
+            gaps = b"".join(
+                b"+" if facts[i][1] and len(columns[i][0]) == seen[i].shape.width else b"%d" % seen[i].shape.item_bytes
+                for i in mine
+            )
+            counts = {seen[i].count for i in mine}
+            count = counts.pop() if len(counts) == 1 else b""
+            headers = b"" if count else b"".join(seen[i].header for i in mine)
+            arguments = tick_arguments(
+                self._keys,
+                self._retention,
+                tick,
+                now_s,
+                since_s=self._since_s.get(tick.topic),
+                with_fields=not count,
+            )
+            names = [self._keys.meta(tick.topic), *(seen[i].name for i in mine)]
+            calls.append((names, [*arguments, row, *data, headers, gaps, count]))
+        return calls
+
+    def _place(self, key: SeriesKey, block: int, needed: BlockShape) -> _Seen:
+        """Return where to write, in the shape of the block as we know it if the row fits into it."""
         if key.metric in _LONG_METRICS:
-            needed = BlockShape(needed.step_s, needed.width, needed.rows, 8)
+            needed = replace(needed, item_bytes=8)
         have = self._shapes.get(key)
-        if have is not None and have[0] == block and _fits(needed, have[1]):
-            return have[1]
-        return needed
+        shape = have[1] if have is not None and have[0] == block and _fits(needed, have[1]) else needed
+        seen = self._seen.get(key)
+        if seen is None or seen.block != block or seen.shape != shape:
+            seen = self._seen[key] = _Seen(block, shape, self._keys.row(key, block), shape.header())
+        return seen
 
     def _fit(self, tick: Tick, key: SeriesKey, header: bytes) -> None:
         """Learn the shape of an existing block, and rewrite it once where the row is wider or larger."""
@@ -183,17 +270,17 @@ class RowsHot:
             have.step_s, max(have.width, needed.width), have.rows, max(have.item_bytes, needed.item_bytes)
         )
         if both != have:
-            self._link.transact([name], lambda: self._widened(name, both))
+            self._link.transact([name], lambda: self._widened(self._keys.meta(tick.topic), name, both))
         self._shapes[key] = (block, both)
 
-    def _widened(self, name: str, shape: BlockShape) -> list[tuple[str | bytes, ...]] | None:
+    def _widened(self, meta: str, name: str, shape: BlockShape) -> list[tuple[str | bytes | int, ...]] | None:
         block = self._link.call(name, "GET", name)
         if block is None:
             return None
         cells = self._unpacked(name, block, 0)
         if cells.partitions > shape.width:
             return None  # somebody else has just made it wider still; the next try learns its shape
-        return [("SET", name, pack_rows(cells, shape), "KEEPTTL")]
+        return [("SET", name, pack_rows(cells, shape), "KEEPTTL"), ("HINCRBY", meta, "blocks", 1)]
 
     def _outcome(self, tick: Tick, answer: object) -> Written:
         try:
@@ -204,7 +291,7 @@ class RowsHot:
                 refuse_late(tick.topic, tick.index * tick.step_s, int(found[1]), self._retention.late)
         except (SampleRejected, StoreRefused, StoreUnavailable) as error:
             return Written(error)
-        return Written()
+        return _TAKEN
 
     def _unpacked(self, name: str, block: bytes, first_index: int) -> Cells:
         try:
@@ -213,10 +300,16 @@ class RowsHot:
             raise StoreRefused(f"{name}: {exc}; was it written by another program?") from exc
 
 
+def _joined(calls: Sequence[_Call]) -> list[str | bytes | int | float]:
+    return [word for keys, arguments in calls for word in (len(keys), len(arguments), *arguments)]
+
+
 def _fits(needed: BlockShape, have: BlockShape) -> bool:
     return needed.width <= have.width and needed.item_bytes <= have.item_bytes
 
 
 _BLOCKS_AT_ONCE = 24
+_TICKS_AT_ONCE = 16
+_TAKEN = Written()
 _LONG_METRICS = frozenset({"end_offset", "committed"})
 """Metrics that outgrow 31 bits sooner or later: better from the start."""

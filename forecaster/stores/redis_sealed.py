@@ -71,7 +71,7 @@ class SealedDays:
             life_s = int(self._retention.steps.total_seconds()) + DAY_S
             commands: list[tuple[str | bytes | int, ...]] = [("SET", name, pack_day(joined, key.step_s), "EX", life_s)]
             if hot_keys:
-                commands.append(("UNLINK", *hot_keys))
+                commands += [("UNLINK", *hot_keys), ("HINCRBY", self._keys.meta(key.topic), "blocks", 1)]
             return commands
 
         self._link.transact([name, *hot_keys], build)

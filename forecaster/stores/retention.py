@@ -38,6 +38,8 @@ class Retention:
         for name in ("steps", "hourly", "late"):
             if getattr(self, name) <= timedelta(0):
                 raise ValueError(f"retention {name}={getattr(self, name)} must be longer than zero")
+        if self.late > self.steps:
+            raise ValueError(f"retention late={self.late} must be within steps={self.steps}")
 
 
 def steps_per_day(step_s: int) -> int:
