@@ -60,3 +60,57 @@ def known_since(values: Floats) -> NDArray[np.int64]:
     known = np.isfinite(values)
     first: NDArray[np.int64] = np.where(known.any(axis=1), known.argmax(axis=1), values.shape[1]).astype(np.int64)
     return first
+
+
+ONE_OFF_LOG = 1.0
+"""Least distance on the log scale (a factor of e) from every comparable time that makes a one-off."""
+
+_ONE_OFF_SCALES = 6.0
+
+
+def mask_one_offs(logs: Floats, steps_per_day: int) -> Floats:
+    """Replace spikes and outages that happened once, so that no season learns or repeats them.
+
+    A value is a one-off if it lies beyond all of the same times a day and a week before and after, by a factor of e
+    and by six times the row's usual day-to-day difference. It is replaced by the median of those times. At least
+    three of them must be known, one of them afterwards: what has not been followed by a normal day may be a new level
+    and stays. What recurs a day or a week later is a season and stays.
+
+    Parameters
+    ----------
+    logs
+        Shape (rows, positions), on the log scale; NaN before a row's first value.
+    steps_per_day
+        Positions in a day.
+
+    Examples
+    --------
+    >>> z = np.zeros((1, 21)); z[0, 10] = 5.0
+    >>> mask_one_offs(z, 1).max()
+    np.float64(0.0)
+    >>> z[0, 3] = z[0, 17] = 5.0  # the same weekday, every week
+    >>> mask_one_offs(z, 1)[0, 10]
+    np.float64(5.0)
+    """
+    day, week = steps_per_day, 7 * steps_per_day
+    rows, length = logs.shape
+    if length <= 2 * day:
+        return logs
+    padded = np.full((rows, length + 2 * week), np.nan)
+    padded[:, week : week + length] = logs
+    others = np.stack([padded[:, week + lag : week + lag + length] for lag in (-week, -day, day, week)])
+    known = np.isfinite(others)
+    apart = np.abs(logs[:, day:] - logs[:, :-day])
+    finite = np.isfinite(apart)
+    usual = np.where(finite, apart, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+    limit = np.maximum(ONE_OFF_LOG, _ONE_OFF_SCALES * usual)[:, None]
+    above = logs > np.where(known, others, -np.inf).max(axis=0) + limit
+    below = logs < np.where(known, others, np.inf).min(axis=0) - limit
+    sure = (known.sum(axis=0) >= 3) & known[2:].any(axis=0)
+    odd = (above | below) & sure
+    if not odd.any():
+        return logs
+    out = logs.copy()
+    where = np.nonzero(odd)
+    out[where] = np.nanmedian(others[:, where[0], where[1]], axis=0)
+    return out

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,10 +54,25 @@ class Grid(PathwiseMethod):
         """Two days: the first starts the season, the second corrects it."""
         return 2.0
 
+    def fit_panels(self, panels: Sequence[LogPanel]) -> Self:
+        """Keep the third of the parameter sets that is chosen most, where there are enough rows to tell."""
+        self.sets_ = PARAMETER_SETS
+        chosen = np.zeros(len(PARAMETER_SETS), dtype=np.int64)
+        for panel in panels:
+            logs = panel.logs[: 2 * _CHUNK]
+            for a in range(0, logs.shape[0], _CHUNK):
+                day = panel.steps_per_day
+                best = smooth(logs[a : a + _CHUNK], day, [logs.shape[1]], day).best
+                chosen += np.bincount(best.ravel(), minlength=len(PARAMETER_SETS))
+        if chosen.sum() >= BEST * _CHUNK:
+            self.sets_ = PARAMETER_SETS[np.sort(np.argsort(-chosen, kind="stable")[: len(PARAMETER_SETS) // 3])]
+        return self
+
     def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
         """Average the paths of the best parameter sets."""
+        sets: Singles = getattr(self, "sets_", PARAMETER_SETS)
         parts = [
-            smooth(panel.logs[a : a + _CHUNK], panel.steps_per_day, origins, horizon).paths
+            smooth(panel.logs[a : a + _CHUNK], panel.steps_per_day, origins, horizon, sets).paths
             for a in range(0, panel.logs.shape[0], _CHUNK)
         ]
         return np.concatenate(parts)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from forecaster.cleaning import fill_gaps, known_since
+from forecaster.cleaning import fill_gaps, known_since, mask_one_offs
 from forecaster.forecast import Forecast, ForecastResult, NoForecast, Rung
 from forecaster.intervals import HISTORY_MULTIPLE, Spread, reconcile
 from forecaster.methods.base import DEFAULT_LEVELS, LogPanel
@@ -84,6 +84,9 @@ class Prepared:
 def prepare(history: ArrivalSeries, horizon_steps: int, factor: int | None = None) -> Prepared | None:
     """Make a history ready, or return None if no row knows anything.
 
+    At the working step, spikes and outages that happened once are masked; errors are measured against what was seen.
+    A caller that names its own ``factor`` gets everything as it was.
+
     Raises
     ------
     ValueError
@@ -94,24 +97,31 @@ def prepare(history: ArrivalSeries, horizon_steps: int, factor: int | None = Non
     day = history.grid.steps_per_day
     history = history.between(history.end_index - MAX_WEEKS * 7 * day, history.end_index)
     panel = panel_of(history, horizon_steps)
-    rows = np.flatnonzero(np.isfinite(panel.values).any(axis=1)) if panel.positions else np.empty(0, dtype=np.int64)
+    known = np.isfinite(panel.values)
+    rows = np.flatnonzero(known.any(axis=1)) if panel.positions else np.empty(0, dtype=np.int64)
     if rows.size == 0:
         return None
-    seen = panel.values[rows]
-    fine = fill_gaps(seen, day)
+    gapless = bool(known.all())
+    seen = panel.values if rows.size == len(known) else panel.values[rows]
+    fine = seen if gapless else fill_gaps(seen, day)
     if rows.size > 1:
         # A partition that is not born yet adds nothing; the sum starts where the first of them does.
-        born = np.isfinite(fine).any(axis=0)
-        total = np.where(born, np.nansum(fine, axis=0), np.nan)[None]
-        complete = np.isfinite(seen).sum(axis=0) == np.isfinite(fine).sum(axis=0)
-        seen = np.concatenate([seen, np.where(complete & born, total, np.nan)])
-        fine = np.concatenate([fine, total])
-    factor = factor or working_factor(day)
+        total = fine.sum(axis=0) if gapless else np.nansum(fine, axis=0)
+        if not gapless:
+            born = np.isfinite(fine)
+            total = np.where(born.any(axis=0), total, np.nan)
+            complete = known[rows].sum(axis=0) == born.sum(axis=0)
+            seen = np.concatenate([seen, np.where(complete, total, np.nan)[None]])
+        fine = np.concatenate([fine, total[None]])
+        seen = fine if gapless else seen
+    native, factor = factor is not None, factor or working_factor(day)
     coarse = coarsen(fine, factor)
     if coarse.shape[1] == 0 or not np.isfinite(coarse).any():
         coarse, factor = fine, 1
-    scale = LogScale.of(fine)
+    scale = LogScale.of(coarse)
     logs = fill_gaps(scale.forward(coarse), day // factor)
+    if not native:
+        logs = mask_one_offs(logs, day // factor)
     return Prepared(
         tuple(int(r) for r in rows),
         fine,
@@ -262,20 +272,20 @@ def extend(drawn: Floats, day: int) -> None:
 def refine(drawn: Floats, ready: Prepared) -> Floats:
     """Put the shape within a working step back: shape (rows, origins, working horizon * factor).
 
-    The shape is the mean difference of logs, per slot of the day, over the last four weeks before the first origin
+    The shape is the mean difference of logs, per slot of the day, over the last two weeks before the first origin
     that is asked now; it is shrunk toward flat when few days were seen.
     """
     if ready.factor == 1:
         return drawn
     factor, day = ready.factor, ready.working.steps_per_day
     fine_day = day * factor
-    days = min(28, ready.working.logs.shape[1] // day)
+    days = min(14, ready.working.logs.shape[1] // day)
     repeated = np.repeat(drawn, factor, axis=2)
     if days < 1:
         return repeated
     fine = ready.scale.forward(ready.fine[:, -days * fine_day :])
     coarse = np.repeat(ready.working.logs[:, -days * day :], factor, axis=1)
-    difference = (fine - coarse).reshape(fine.shape[0], days, fine_day)
+    difference = np.clip(fine - coarse, -2.0, 2.0).reshape(fine.shape[0], days, fine_day)
     known = np.isfinite(difference)
     profile = np.where(known, difference, 0.0).sum(axis=1) / (known.sum(axis=1) + 3.0)
     slots = np.arange(repeated.shape[2]) % fine_day

@@ -29,7 +29,7 @@ REACH_S = 3600
 _KNOTS_S = (60, 120, 300, 600, 900, 1800, 2700, 3600)
 _SEEN_DAYS = 8.25  # what features look back on, at forecast
 _RENEWAL_DAYS = 7
-_RENEWAL_POINTS = 24_000
+_RENEWAL_POINTS = 6_000
 
 
 class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
