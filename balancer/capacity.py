@@ -27,6 +27,8 @@ class CapacityCurve:
 
     rates: Floats
     useful: Integers
+    each: float | None = None
+    """Records/s of one member where members simply add up; None where partitions decide."""
 
     @property
     def max_members(self) -> int:
@@ -41,6 +43,8 @@ class CapacityCurve:
         >>> pool_curve(10.0, 4).need(np.array([0.0, 10.0, 10.5, 99.0])).tolist()
         [0, 1, 2, 4]
         """
+        if self.each is not None:
+            return np.minimum(np.ceil(demand / self.each - 1e-12), self.max_members).astype(np.int64)
         size = np.searchsorted(self.rates, np.asarray(demand) * (1 - 1e-12), side="left")
         return self.useful[np.minimum(size, self.max_members)]
 
@@ -48,7 +52,7 @@ class CapacityCurve:
 def pool_curve(capacity: float, max_members: int) -> CapacityCurve:
     """Return the curve of members that share one pool of work."""
     sizes = np.arange(max_members + 1)
-    return CapacityCurve(sizes.astype(np.float64) * capacity, sizes)
+    return CapacityCurve(sizes.astype(np.float64) * capacity, sizes, capacity)
 
 
 def assigned_curve(capacity: float, shares: Floats, max_members: int, assignor: str = "planned") -> CapacityCurve:

@@ -83,6 +83,8 @@ class ControlLoop:
     knobs: Knobs | None = None
     timezone: str = "UTC"
     on_plan: Callable[[ScalingPlan], None] = lambda made: None
+    keeps_log: bool = True
+    """Whether decisions and memory go to the plan store; a simulation of a month does without."""
     memory: PlannerMemory | None = None
     pending: Actuation | None = None
     lead_time: timedelta | None = field(default=None)
@@ -115,7 +117,8 @@ class ControlLoop:
         actuation, error = self._actuate(planned.plan, snapshot, now)
         self.memory = planned.memory
         self.on_plan(planned.plan)
-        self._keep(planned.plan, actuation, snapshot, now, token)
+        if self.keeps_log:
+            self._keep(planned.plan, actuation, snapshot, now, token)
         return Tick(now, snapshot, forecast, planned.plan, version, actuation, verdict, error)
 
     def _policy(self) -> ScalingPolicy:

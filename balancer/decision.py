@@ -7,16 +7,16 @@ what was learned is what is done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from balancer.capacity import CapacityCurve
-from balancer.demand import CELLS, Cells, correction_profile, level_path, level_weights, to_drain
+from balancer.demand import CELLS, Cells, level_path, level_weights, to_drain
 from balancer.floor import reactive_rate
 from balancer.knobs import Knobs
-from balancer.schedule import brought_forward, first_choice
+from balancer.schedule import brought_forward
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -52,21 +52,21 @@ class Frame:
     min_replicas: int
     max_replicas: int
     cells: Cells = CELLS
+    covered: Integers = field(init=False)
 
-    @property
-    def covered(self) -> Integers:
-        """Last cell that a request made in each cell must still cover: lead time, one tick, and half a cell.
+    def __post_init__(self) -> None:
+        """Find the last cell that a request made in each cell must still cover: lead time, one tick, and half a cell.
 
         A cell's demand is a mean over five minutes, so a rise shows in it half a cell late.
         """
-        return self.cells.covered(self.lead_s + TICK_S + self.cells.widths_s[0] / 2)
+        reach = self.cells.covered(self.lead_s + TICK_S + self.cells.widths_s[0] / 2)
+        object.__setattr__(self, "covered", reach)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnobArrays:
-    """Knobs of many runs as arrays, shape (runs,); ``weights`` picks each cell's level, (runs, cells, levels)."""
+    """Knobs of many runs as arrays, shape (runs,)."""
 
-    weights: Floats
     near: Floats
     price: Floats
     slack: Floats
@@ -76,14 +76,11 @@ class KnobArrays:
     utilization: Floats
 
     @classmethod
-    def of(cls, knobs: Sequence[Knobs], levels: tuple[float, ...], frame: Frame) -> KnobArrays:
-        """Gather the knobs of runs."""
-        near = np.array([k.near_level for k in knobs])
-        far = np.array([min(k.far_level, k.near_level) for k in knobs])
+    def of(cls, knobs: Sequence[Knobs]) -> KnobArrays:
+        """Gather the knobs of runs; what belongs to the forecast is off where it is not trusted."""
         trust = np.array([k.trust_forecast for k in knobs])
         return cls(
-            weights=level_weights(level_path(near, far, frame.cells, frame.lead_s), levels),
-            near=near,
+            near=np.array([k.near_level for k in knobs]),
             price=np.where(trust, np.array([k.price_h for k in knobs]), 0.0),
             slack=np.where(trust, np.array([k.slack for k in knobs]), 0.0),
             floor=np.where(trust, np.array([k.floor for k in knobs]), 0.0),
@@ -91,6 +88,12 @@ class KnobArrays:
             trust=trust,
             utilization=np.array([k.utilization for k in knobs]),
         )
+
+
+def safety_weights(near: float, far: float, levels: tuple[float, ...], lead_s: float, cells: Cells = CELLS) -> Floats:
+    """Return the weights over a forecast's levels that give each cell its safe demand, shape (cells, levels)."""
+    path = level_path(np.array(near), np.array(min(far, near)), cells, lead_s)
+    return level_weights(path, levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,66 +108,84 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """What a minute wants.
+    """What a minute needs.
 
     Parameters
     ----------
-    size
-        Members to request if nothing held them back, shape (runs,).
     need
-        Members that must be requested in each cell, shape (runs, cells).
+        Members that must be requested in each cell, shape (cells, runs).
     demand
-        Records/s to serve in each cell, shape (runs, cells).
-    safe
-        The forecast at its safety level before any correction, shape (runs, cells).
+        Records/s to serve in each cell, shape (cells, runs).
     floor, drain
         Records/s of the reactive floor and of the backlog to drain, shape (runs,).
     """
 
-    size: Integers
     need: Integers
     demand: Floats
-    safe: Floats
     floor: Floats
     drain: Floats
 
 
 def wanted(
-    quantiles: Floats,
+    safe: Floats,
     seen: Observed,
     log_margin: Floats,
     knobs: KnobArrays,
     frame: Frame,
-    profile: Floats | None = None,
+    profile: Floats,
     at_least: Integers | None = None,
 ) -> Wanted:
-    """Return what this minute wants, from the forecast's quantiles per cell (runs, cells, levels), records/s.
+    """Return what this minute needs.
 
-    ``at_least`` (cells,) are members that scheduled windows demand; ``profile`` is :func:`correction_profile`.
+    Parameters
+    ----------
+    safe
+        The forecast at its safety level, shape (cells, runs), records/s.
+    seen
+        What is seen.
+    log_margin
+        Online correction, shape (runs,).
+    knobs, frame
+        Settings of each run, and what they share.
+    profile
+        :func:`balancer.demand.correction_profile` of the cells.
+    at_least
+        Members that scheduled windows demand, shape (cells,).
     """
     cells = frame.cells
-    share = correction_profile(cells) if profile is None else profile
-    safe = np.einsum("rgl,rgl->rg", quantiles, knobs.weights)
-    demand = safe * (1.0 + (np.exp(log_margin) - 1.0)[:, None] * share)
+    demand = safe * (1.0 + (np.exp(log_margin) - 1.0) * profile[:, None])
     near = cells.within(frame.lead_s + TICK_S)
     floor = knobs.floor * reactive_rate(seen.recent, frame.lead_s)
     working_rate = frame.curve.rates[np.minimum(seen.working, frame.curve.max_members)]
     drain = to_drain(seen.lag, seen.recent[0], working_rate, frame.lead_s, frame.slo_s)
-    demand[:, :near] = np.maximum(demand[:, :near], floor[:, None]) + drain[:, None]
+    demand[:near] = np.maximum(demand[:near], floor) + drain
     if not knobs.trust.all():
         reactive = seen.recent[0] / knobs.utilization + seen.lag / REACTIVE_DRAIN_S
-        demand = np.where(knobs.trust[:, None], demand, reactive[:, None])
-    need = frame.curve.need(demand / (1.0 + knobs.slack[:, None]))
+        demand = np.where(knobs.trust, demand, reactive)
+    need = frame.curve.need(demand / (1.0 + knobs.slack))
     if frame.min_replicas == 0:
-        width = np.array(cells.widths_s)
+        width = np.array(cells.widths_s)[:, None]
         need = np.where(demand * width < ACTIVATION_RECORDS, 0, need)
-        need[:, 0] = np.where(seen.lag > 0, np.maximum(need[:, 0], 1), need[:, 0])
+        need[0] = np.where(seen.lag > 0, np.maximum(need[0], 1), need[0])
     if at_least is not None:
-        need = np.maximum(need, at_least)
+        need = np.maximum(need, at_least[:, None])
     need = np.clip(need, frame.min_replicas, frame.max_replicas)
-    need = brought_forward(need, frame.covered)
-    size = first_choice(need, cells.hours, knobs.price, seen.requested)
-    return Wanted(size, need, demand, safe, floor, drain)
+    return Wanted(brought_forward(need, frame.covered), demand, floor, drain)
+
+
+def scarce_price(price: Floats | float, left: Integers | int, budget: int) -> Floats:
+    """Return the price of a change when so many of the day's budget are left: the scarcer, the dearer.
+
+    A budget that is simply used up would keep a large group large for hours; one whose last changes are dear is spent
+    on the falls that save most.
+
+    Examples
+    --------
+    >>> scarce_price(np.array([1.0, 1.0, 1.0]), np.array([24, 12, 0]), 24).tolist()
+    [1.0, 2.0, 24.0]
+    """
+    scarce: Floats = np.asarray(price * budget / np.maximum(left, 1), dtype=np.float64)
+    return scarce
 
 
 def settled(

@@ -1,8 +1,9 @@
 """Knobs learned on the stream's own history: the cheapest setting that kept the lateness target, stressed.
 
-The last weeks before an instant are simulated for a grid of settings in one pass, once as they were and once with
-demand above the forecast. A setting is allowed when both keep the lateness target and the change budget holds; the
-cheapest allowed one is taken. Two rounds: how careful and how trusting first, how patient then.
+The last weeks before an instant are simulated for a grid of settings in one pass, with demand above the forecast, and
+the best ones once more as the weeks were. A setting is allowed when both keep the lateness target and the change
+budget holds; the cheapest allowed one is taken. Three rounds: how careful and trusting, how patient, then the fine
+tuning of the best.
 """
 
 from __future__ import annotations
@@ -16,27 +17,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.capacity import pool_curve
-from balancer.decision import Frame, KnobArrays, Observed, settled, wanted
+from balancer.decision import Frame, KnobArrays, Observed, safety_weights, scarce_price, settled, wanted
 from balancer.demand import CELLS, corrected, correction_profile
 from balancer.floor import RECENT_MINUTES
 from balancer.knobs import Knobs
 from balancer.planner import promise_minutes
 from balancer.rivals.window import HighestWithin
+from balancer.schedule import first_choices
 from balancer.simulator.batch import Floats, Integers, Seen, Setting, run_batch
 
-STRESSES = (1.0, 1.07)
+STRESSES = (1.0, 1.1)
+_GUARDS = ((0.0, 0.0), (0.1, 0.8))
 _CAREFUL = tuple(
-    Knobs(near_level=near, slack=slack, correction=eta, floor=floor, far_level=0.7, price_h=1.0)
-    for near, slack, (eta, floor) in itertools.product(
-        (0.8, 0.9, 0.95, 0.97, 0.99, 0.995), (0.0, 0.1, 0.2), ((0.0, 0.0), (0.1, 0.8), (0.1, 1.0))
+    Knobs(
+        near_level=near,
+        slack=slack,
+        correction=eta,
+        floor=floor,
+        far_level=0.7,
+        price_h=0.5,
+        dwell=timedelta(minutes=10),
     )
+    for near, slack, (eta, floor) in itertools.product((0.7, 0.8, 0.9, 0.95, 0.98, 0.995), (0.0, 0.1, 0.2), _GUARDS)
 )
 _REACTIVE = tuple(
     Knobs(trust_forecast=False, utilization=u, dwell=timedelta(minutes=w))
-    for u, w in itertools.product((0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95), (5, 15, 30, 60, 90))
+    for u, w in itertools.product((0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95), (5, 15, 90))
 )
-_PATIENCE = tuple(itertools.product((0.5, 0.8), (0.25, 0.5, 1.0, 2.0), (5, 10, 20, 30)))
+_PATIENCE = tuple(itertools.product((0.1, 0.25, 0.5, 1.0, 2.0), (5, 10, 20)))
+_FINE = tuple(itertools.product((0.5, 0.8), (-0.05, 0.0, 0.05), ((0.05, 0.6), (0.1, 0.8), (0.2, 1.0))))
 _KEPT = 3
+_AS_CHEAP = 1.02
+"""Settings whose hours are within this factor of the cheapest are as good; the most careful of them is taken."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +92,8 @@ class _Runs:
     ) -> None:
         self._frame = frame
         self._row = row
-        self._cells = past.cells
-        self._knobs = KnobArrays.of(knobs, past.levels, frame)
+        self._safe, self._path = _safe_paths(past, knobs, frame)
+        self._knobs = KnobArrays.of(knobs)
         rates = np.concatenate([past.before, past.minutes], axis=1) / 60
         self._rates = rates
         self._scale = scale
@@ -93,9 +105,9 @@ class _Runs:
         self._promised = np.zeros((self._lead, row.size))
         self._changed = np.zeros((1440, row.size), dtype=bool)
         self._left = np.full(row.size, budget)
+        self._budget = budget
         self._changed_s = np.zeros(row.size)
         self._profile = correction_profile(CELLS)
-        self._none = np.zeros((row.size, CELLS.count, len(past.levels)))
 
     def decide(self, seen: Seen) -> Integers:
         """Return the members to request; asked once a minute."""
@@ -108,19 +120,34 @@ class _Runs:
                 self._margin, self._knobs.correction, self._knobs.near, recent[:3].mean(axis=0), self._promised[place]
             )
             self._margin = np.where(self._knobs.correction > 0, self._margin, 0.0)
-        quantiles = self._none if self._cells is None else self._cells[self._row, minute].astype(np.float64)
+        safe = self._safe[minute][self._path, self._row].T.astype(np.float64)
         observed = Observed(recent, seen.lag, seen.working, seen.requested)
-        want = wanted(quantiles, observed, self._margin, self._knobs, self._frame, self._profile)
-        self._promised[place] = want.safe[:, self._cell]
-        highest = self._window.add(want.size)
+        want = wanted(safe, observed, self._margin, self._knobs, self._frame, self._profile)
         day = minute % 1440
         self._left += self._changed[day]
-        chosen = settled(want.size, seen.requested, highest, seen.at_s - self._changed_s, self._dwell, self._left)
+        price = scarce_price(self._knobs.price, self._left, self._budget)
+        size = first_choices(want.need, CELLS.hours, price, seen.requested)
+        self._promised[place] = safe[self._cell]
+        highest = self._window.add(size)
+        chosen = settled(size, seen.requested, highest, seen.at_s - self._changed_s, self._dwell, self._left)
         did = chosen != seen.requested
         self._changed[day] = did
         self._left -= did
         self._changed_s[did] = seen.at_s
         return chosen
+
+
+def _safe_paths(past: Past, knobs: Sequence[Knobs], frame: Frame) -> tuple[NDArray[np.float32], Integers]:
+    """Return safe demand (minutes, distinct level pairs, rows, cells), and each run's pair."""
+    pairs = [(k.near_level, k.far_level) if k.trust_forecast else (0.0, 0.0) for k in knobs]
+    distinct = sorted(set(pairs))
+    rows, minutes = past.minutes.shape
+    safe = np.zeros((minutes, len(distinct), rows, CELLS.count), dtype=np.float32)
+    for place, (near, far) in enumerate(distinct):
+        if past.cells is not None and near > 0:
+            weights = safety_weights(near, far, past.levels, frame.lead_s).astype(np.float32)
+            safe[:, place] = np.einsum("rmgl,gl->mrg", past.cells, weights)
+    return safe, np.array([distinct.index(pair) for pair in pairs])
 
 
 def try_knobs(
@@ -168,24 +195,57 @@ def learn_knobs(
 ) -> tuple[Knobs, Tried]:
     """Return the best knobs on history, and the last round of what was tried."""
     trusting = _CAREFUL if past.cells is not None else ()
-    first = try_knobs(past, (*trusting, *_REACTIVE), setting, frame, budget)
-    order = ranked(first, late_target, budget)
-    seeds = [first.knobs[i] for i in order[:_KEPT]]
-    second = list(seeds)
-    for seed in seeds:
-        if seed.trust_forecast:
-            second += [
-                replace(seed, far_level=far, price_h=price, dwell=timedelta(minutes=dwell))
-                for far, price, dwell in _PATIENCE
+    tried = try_knobs(past, (*trusting, *_REACTIVE), setting, frame, budget, STRESSES[1:])
+    seeds = [k for k in _best(tried, late_target, budget, _KEPT) if k.trust_forecast]
+    patient = [replace(k, price_h=price, dwell=timedelta(minutes=dwell)) for k in seeds for price, dwell in _PATIENCE]
+    tried = _and(tried, try_knobs(past, patient, setting, frame, budget, STRESSES[1:]) if patient else None)
+    seeds = _best(tried, late_target, budget, _KEPT - 1)
+    fine = list(seeds)
+    for k in seeds:
+        if k.trust_forecast:
+            fine += [
+                replace(k, far_level=far, slack=max(k.slack + more, 0.0), correction=eta, floor=floor)
+                for far, more, (eta, floor) in _FINE
             ]
-    last = try_knobs(past, tuple(dict.fromkeys(second)), setting, frame, budget)
-    best = int(ranked(last, late_target, budget)[0])
+    last = try_knobs(past, tuple(dict.fromkeys(fine)), setting, frame, budget)
+    best = _most_careful(last, ranked(last, late_target, budget))
     words = (
         f"{past.minutes.shape[0]} × {past.minutes.shape[1] / 1440:.3g} days of history: "
         f"{last.late[best]:.4%} late, {last.late_stressed[best]:.4%} stressed, "
         f"{last.rescales_per_day[best]:.3g} changes a day, {last.hours[best]:.4g} member-hours"
     )
     return replace(last.knobs[best], learned_on=words), last
+
+
+def _most_careful(tried: Tried, order: Integers) -> int:
+    """Return the most careful of the settings that are about as cheap as the best: history never shows everything."""
+    first = int(order[0])
+    near = [
+        int(i)
+        for i in order
+        if tried.hours[i] <= _AS_CHEAP * tried.hours[first]
+        and tried.late[i] <= tried.late[first]
+        and tried.late_stressed[i] <= tried.late_stressed[first]
+        and tried.rescales_per_day[i] <= max(tried.rescales_per_day[first], 20.0)
+        and tried.knobs[i].trust_forecast == tried.knobs[first].trust_forecast
+    ]
+    return max(near, key=lambda i: (tried.knobs[i].near_level, tried.knobs[i].correction, -tried.hours[i]))
+
+
+def _best(tried: Tried, late_target: float, budget: int, count: int) -> list[Knobs]:
+    return [tried.knobs[i] for i in ranked(tried, late_target, budget)[:count]]
+
+
+def _and(one: Tried, more: Tried | None) -> Tried:
+    if more is None:
+        return one
+    return Tried(
+        one.knobs + more.knobs,
+        np.concatenate([one.late, more.late]),
+        np.concatenate([one.late_stressed, more.late_stressed]),
+        np.concatenate([one.hours, more.hours]),
+        np.concatenate([one.rescales_per_day, more.rescales_per_day]),
+    )
 
 
 def frame_of(capacity: float, start_s: float, slo_s: float, most: int, least: int = 1) -> Frame:

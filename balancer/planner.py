@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from balancer import downstream
 from balancer.assignment import assign
 from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
-from balancer.decision import Frame, KnobArrays, Observed, Wanted, wanted
+from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weights, scarce_price, wanted
 from balancer.demand import CELLS, corrected, correction_profile, forecast_cells
-from balancer.group import GroupSnapshot
+from balancer.group import GroupSnapshot, Member
 from balancer.hotspots import HotPartition, bound_of, hot_partitions, proposals
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
@@ -28,8 +28,8 @@ from balancer.packing.bounds import l2_bound
 from balancer.plan import Bound, BoundKind, PlannedStep, ScalingPlan
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Effects, Rule, active, effects, spans
-from balancer.schedule import cheapest_stretches
-from balancer.stabilization import changed, moved, moves_left, stabilize
+from balancer.schedule import Schedule, schedule
+from balancer.stabilization import DAY, changed, moved, moves_left, stabilize
 from forecaster.forecast import Forecast, ForecastResult, NoForecast
 from forecaster.topics import TopicPartition
 
@@ -37,6 +37,7 @@ DEFAULT_LEAD = timedelta(seconds=120)
 FORECAST_MAX_AGE = timedelta(minutes=15)
 _MINUTE_S = 60
 _PROFILE = correction_profile(CELLS)
+_HOURS = tuple(CELLS.hours.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +119,16 @@ def plan(
     windows = spans(rules, now, now + timedelta(seconds=CELLS.horizon_s)) if rules else ()
     effect = _per_cell(effects(windows, _minutes(now))) if windows else None
 
-    levels: tuple[float, ...] = (0.5,)
     if trusted is None:
         knobs = replace(knobs, trust_forecast=False, utilization=min(knobs.utilization, policy.target_utilization))
-        quantiles = np.zeros((CELLS.count, 1))
-    else:
-        quantiles, levels = forecast_cells(trusted, now, CELLS), trusted.levels
+    arrays = _knob_arrays(knobs)
+    safe = np.zeros(CELLS.count)
+    if trusted is not None and knobs.trust_forecast:
+        weights = _safety_weights(knobs.near_level, knobs.far_level, trusted.levels, frame.lead_s)
+        safe = (forecast_cells(trusted, now, CELLS) * weights).sum(axis=1)
+        memory = _promise(_correct(memory, now, arrays), now, safe, frame)
     if effect is not None:
-        quantiles = quantiles * effect.factor[:, None]
-    arrays = _knob_arrays(knobs, levels, frame.lead_s)
-    memory = _correct(memory, now, arrays, trusted is not None)
+        safe = safe * effect.factor
     seen = Observed(
         np.array(memory.recent())[:, None],
         np.array([float(lag)]),
@@ -135,10 +136,11 @@ def plan(
         np.array([requested]),
     )
     floors = np.maximum(effect.floor, effect.exact) if effect is not None else None
-    want = wanted(quantiles[None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, floors)
-    size = int(want.size[0])
-    if trusted is not None:
-        memory = _promise(memory, now, want, frame)
+    want = wanted(safe[:, None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, floors)
+    left = policy.rescales_per_day - sum(c.at > now - DAY for c in memory.history.changes)
+    price = float(scarce_price(float(arrays.price[0]), left, policy.rescales_per_day))
+    ahead = schedule(want.need[:, 0].tolist(), _HOURS, price)
+    size = ahead.first_choice(requested)
 
     dwelling = replace(policy, scale_down_dwell=knobs.dwell, max_replicas=max(most, 1))
     stable = stabilize(size, requested, now, memory.history, dwelling, urgent=size > requested)
@@ -159,7 +161,7 @@ def plan(
     reasons += [f"{rule.text} acts now" for rule in active(windows, now)] if windows else []
     if ceiling is not None and (why := downstream.reason(memory.downstream)):
         reasons.append(why)
-    steps = _steps(want, frame, float(arrays.price[0]), replicas, now)
+    steps = _steps(want, ahead, replicas, now)
     loads = _loads(snapshot, trusted, knobs, steps, now)
     if policy.assignment is AssignmentKind.PLANNED:
         steps, memory, more = _assigned(steps, snapshot, loads, policy, memory, capacity, now)
@@ -262,14 +264,18 @@ def _curve(
 
 
 @lru_cache(maxsize=16)
-def _knob_arrays(knobs: Knobs, levels: tuple[float, ...], lead_s: float) -> KnobArrays:
-    frame = Frame(pool_curve(1.0, 1), lead_s, 60.0, 0, 1)
-    return KnobArrays.of([knobs], levels, frame)
+def _knob_arrays(knobs: Knobs) -> KnobArrays:
+    return KnobArrays.of([knobs])
 
 
-def _correct(memory: PlannerMemory, now: datetime, knobs: KnobArrays, trusted: bool) -> PlannerMemory:
+@lru_cache(maxsize=16)
+def _safety_weights(near: float, far: float, levels: tuple[float, ...], lead_s: float) -> NDArray[np.float64]:
+    return safety_weights(near, far, levels, lead_s)
+
+
+def _correct(memory: PlannerMemory, now: datetime, knobs: KnobArrays) -> PlannerMemory:
     promised = memory.due(now)
-    if not trusted or promised is None or not knobs.correction[0]:
+    if promised is None or not knobs.correction[0]:
         return memory
     observed = np.array([sum(memory.recent()[:3]) / 3])
     margin = corrected(np.array([memory.log_margin]), knobs.correction, knobs.near, observed, np.array([promised]))
@@ -281,11 +287,11 @@ def promise_minutes(lead_s: float) -> int:
     return math.ceil(lead_s / _MINUTE_S) + 2
 
 
-def _promise(memory: PlannerMemory, now: datetime, want: Wanted, frame: Frame) -> PlannerMemory:
+def _promise(memory: PlannerMemory, now: datetime, safe: NDArray[np.float64], frame: Frame) -> PlannerMemory:
     minutes = promise_minutes(frame.lead_s)
     cell = int(np.searchsorted(CELLS.starts_s, minutes * _MINUTE_S, side="right")) - 1
     due = now.replace(second=0, microsecond=0) + timedelta(minutes=minutes)
-    return memory.promised(now, due, float(want.safe[0, cell]))
+    return memory.promised(now, due, float(safe[cell]))
 
 
 def _minutes(now: datetime) -> list[datetime]:
@@ -330,7 +336,7 @@ def _bound(
     if saturating is not None:
         return saturating
     top = float(curve.rates[min(ceiling if ceiling is not None else limit, curve.max_members)])
-    over = want.demand[0] > top * (1 + 1e-9)
+    over = want.demand[:, 0] > top * (1 + 1e-9)
     if over.any():
         start = now + timedelta(seconds=float(CELLS.starts_s[int(np.argmax(over))]))
         if ceiling is not None and ceiling < limit:
@@ -354,8 +360,8 @@ def _reasons(
     size: int,
 ) -> list[str]:
     reasons = [distrust] if distrust else []
-    near = float(want.demand[0, : CELLS.within(frame.lead_s + _MINUTE_S)].max())
-    peak = float(want.demand[0].max())
+    near = float(want.demand[: CELLS.within(frame.lead_s + _MINUTE_S), 0].max())
+    peak = float(want.demand.max())
     if trusted is not None:
         reasons.append(f"{trusted.method} ({trusted.rung.value}): {near:.4g} records/s now, {peak:.4g} within 6 h")
         if memory.log_margin > 0.01:
@@ -375,15 +381,14 @@ def _reasons(
     return [*reasons, *waits, *careful]
 
 
-def _steps(want: Wanted, frame: Frame, price: float, replicas: int, now: datetime) -> list[PlannedStep]:
-    need = np.minimum(want.need[0], frame.max_replicas)
-    stretches = cheapest_stretches(need, CELLS.hours, price, replicas)
+def _steps(want: Wanted, ahead: Schedule, replicas: int, now: datetime) -> list[PlannedStep]:
+    stretches = ahead.path(replicas)
     ends = [s.cell for s in stretches[1:]] + [CELLS.count]
     return [
         PlannedStep(
             now + timedelta(seconds=float(CELLS.starts_s[s.cell])),
             s.replicas,
-            float(want.demand[0, s.cell : end].max()),
+            float(want.demand[s.cell : end].max()),
         )
         for s, end in zip(stretches, ends, strict=True)
     ]
@@ -422,6 +427,9 @@ def _assigned(
     members = [m for m in snapshot.members if m.ready and not m.draining] or list(snapshot.members)
     if not members or not loads:
         return steps, memory, ["nobody is there to own partitions yet"]
+    if _is_settled(members, snapshot, loads, policy, capacity):
+        owned = {m.id: tuple(sorted(m.partitions)) for m in members}
+        return [replace(steps[0], assignment=owned), *steps[1:]], memory, []
     result = assign(
         loads,
         members,
@@ -433,3 +441,20 @@ def _assigned(
     stopped = sum(m.source is not None for m in result.moves)
     history = moved(memory.history, now, stopped) if stopped else memory.history
     return [first, *steps[1:]], replace(memory, history=history), list(result.reasons)
+
+
+def _is_settled(
+    members: Sequence[Member],
+    snapshot: GroupSnapshot,
+    loads: dict[TopicPartition, float | None],
+    policy: ScalingPolicy,
+    capacity: float,
+) -> bool:
+    """Whether every partition has an owner that works, and no member carries too much: then nothing may move."""
+    if len(members) != len(snapshot.members) or None in loads.values():
+        return False
+    owned = sum(len(m.partitions) for m in members)
+    if owned != len(snapshot.partitions) or len({p for m in members for p in m.partitions}) != owned:
+        return False
+    carried = [sum(loads[p] or 0.0 for p in m.partitions) / (m.capacity or capacity) for m in members]
+    return max(carried) <= 1.0 and max(carried) * len(carried) <= policy.skew_limit * sum(carried)

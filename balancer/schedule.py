@@ -5,12 +5,14 @@ size over a run of cells, and that size is the run's highest need. So it is enou
 
     M(k) = min over j > k of  max(need[k..j-1]) * hours[k..j-1] + (price + M(j) if j < cells else 0)
 
-``M(k)`` is the cost of the cells from ``k`` on with a free choice of size at ``k``. All functions work on arrays whose
-last axis is the cells; leading axes are runs. ``docs/planner-math.md`` derives the need from expected lateness.
+``M(k)`` is the cost of the cells from ``k`` on with a free choice of size at ``k``. ``docs/planner-math.md`` derives
+the need from expected lateness. Arrays of many runs have the cells as their *first* axis; the planner's single run
+goes through plain numbers, which is faster than arrays of one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +21,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+_NO_CHEAPER = 1e-12
+
 
 def brought_forward(need: Integers, covered: Integers) -> Integers:
     """Return what must be *requested* in each cell so that ``need`` works: the highest need until ``covered``.
@@ -26,84 +30,58 @@ def brought_forward(need: Integers, covered: Integers) -> Integers:
     The working set is the smallest request within the last lead time, so it covers every need if and only if each
     request covers every need until a lead time later.
 
+    Parameters
+    ----------
+    need
+        Shape (cells, ...).
+    covered
+        Shape (cells,): the last cell that a request made in each cell must cover.
+
     Examples
     --------
     >>> brought_forward(np.array([1, 1, 5, 2]), np.array([1, 2, 3, 3])).tolist()
     [1, 5, 5, 2]
     """
-    span = int((covered - np.arange(covered.size)).max(initial=0))
-    result = need
-    for ahead in range(1, span + 1):
-        reach = covered[:-ahead] >= np.arange(covered.size - ahead) + ahead
-        shifted = np.where(reach, need[..., ahead:], 0)
-        result = np.concatenate([np.maximum(result[..., :-ahead], shifted), result[..., -ahead:]], axis=-1)
+    result = need.copy()
+    for cell, last in enumerate(covered.tolist()):
+        for ahead in range(cell + 1, last + 1):
+            result[cell] = np.maximum(result[cell], need[ahead])
     return result
 
 
-def cost_to_go(need: Integers, hours: Floats, price: Floats | float) -> tuple[Floats, Integers]:
-    """Return (M, first run's end): least cost from each cell on, and where the run that starts there ends.
+def first_choices(need: Integers, hours: Floats, price: Floats, current: Integers) -> Integers:
+    """Return the size to request now in each of many runs; see :func:`first_choice`.
 
     Parameters
     ----------
     need
-        Shape (..., cells), members.
+        Shape (cells, runs), members.
     hours
         Shape (cells,), hours of each cell.
     price
-        Member-hours per change, shape (...).
-
-    Returns
-    -------
-    tuple of ndarray
-        M of shape (..., cells + 1), the last entry 0; ends of shape (..., cells).
+        Member-hours per change, shape (runs,).
+    current
+        What is requested now, shape (runs,).
     """
-    cells = need.shape[-1]
-    lead = need.shape[:-1]
+    cells = need.shape[0]
     until = np.concatenate([[0.0], np.cumsum(hours)])
-    best = np.zeros((*lead, cells + 1))
-    tail = np.zeros((*lead, cells + 1))
-    ends = np.empty((*lead, cells), dtype=np.int64)
     highest = need.astype(np.float64)
-    price = np.asarray(price, dtype=np.float64)
+    tail = np.zeros((cells + 1, need.shape[1]))
+    cost = np.empty_like(highest)
     for k in range(cells - 1, -1, -1):
-        run = highest[..., k:]
-        if k < cells - 1:
-            np.maximum(run, run[..., :1], out=run)
-        cost = run * (until[k + 1 :] - until[k])
-        cost += tail[..., k + 1 :]
-        where = cost.argmin(axis=-1)
-        ends[..., k] = where + (k + 1)
-        best[..., k] = np.take_along_axis(cost, where[..., None], axis=-1)[..., 0]
-        tail[..., k] = best[..., k] + price
-    return best, ends
-
-
-def first_choice(need: Integers, hours: Floats, price: Floats | float, current: Integers) -> Integers:
-    """Return the size to request now: the cheapest path's first size, or ``current`` if keeping it costs no more.
-
-    Keeping is compared with its exact cost: as long as ``current`` covers the need, at any later cell one may change.
-
-    Examples
-    --------
-    >>> hours = np.full(4, 0.25)
-    >>> first_choice(np.array([2, 2, 2, 2]), hours, 2.0, np.array(3)).item()  # saves 1 hour, costs 2
-    3
-    >>> first_choice(np.array([2, 2, 2, 2]), hours, 0.5, np.array(3)).item()
-    2
-    >>> first_choice(np.array([4, 2, 2, 2]), hours, 9.0, np.array(3)).item()
-    4
-    """
-    best, ends = cost_to_go(need, hours, price)
-    cells = need.shape[-1]
-    until = np.concatenate([[0.0], np.cumsum(hours)])
-    highest = np.maximum.accumulate(need, axis=-1)
-    chosen = np.take_along_axis(highest, ends[..., :1] - 1, axis=-1)[..., 0]
-    change = np.asarray(price, dtype=np.float64)[..., None]
-    leave = best[..., 1:] + np.where(np.arange(1, cells + 1) < cells, change, 0.0)
-    enough = highest <= current[..., None]
-    keep = np.where(enough, current[..., None] * until[1:] + leave, np.inf).min(axis=-1)
-    result: Integers = np.where(keep <= best[..., 0] + change[..., 0] + 1e-12, current, chosen)
-    return result
+        run = highest[k:]
+        np.maximum(run[1:], run[0], out=run[1:])
+        part = np.multiply(run, (until[k + 1 :] - until[k])[:, None], out=cost[k:])
+        part += tail[k + 1 :]
+        if k:
+            np.min(part, axis=0, out=tail[k])
+            tail[k] += price
+    where = cost.argmin(axis=0)
+    runs = np.arange(need.shape[1])
+    best = cost[where, runs]
+    keep = np.where(highest <= current, current * until[1:, None] + tail[1:], np.inf).min(axis=0)
+    chosen: Integers = np.where(keep <= best + price + _NO_CHEAPER, current, highest[where, runs]).astype(np.int64)
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +92,93 @@ class Stretch:
     replicas: int
 
 
-def cheapest_stretches(need: Integers, hours: Floats, price: float, first: int) -> tuple[Stretch, ...]:
-    """Return the cheapest path that begins with ``first`` members, which must cover the first cell.
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Costs of one run's horizon, and the cheapest path from any first size.
 
-    Examples
-    --------
-    >>> cheapest_stretches(np.array([2, 2, 5, 5]), np.full(4, 1.0), 0.5, 2)
-    (Stretch(cell=0, replicas=2), Stretch(cell=2, replicas=5))
+    Parameters
+    ----------
+    need
+        Members that must be requested in each cell.
+    price
+        Member-hours per change.
+    best
+        M of each cell, and 0 at the end.
+    ends
+        Where the cheapest run that starts in each cell ends.
+    until
+        Hours from now to each cell's start, and to the end.
     """
-    best, ends = cost_to_go(need, hours, price)
-    cells = need.size
-    until = np.concatenate([[0.0], np.cumsum(hours)])
-    enough = int(np.argmax(need > first)) if (need > first).any() else cells
-    enough = max(enough, 1)
-    stops = np.arange(1, enough + 1)
-    cost = first * until[stops] + np.where(stops < cells, price + best[stops], 0.0)
-    at = int(stops[int(cost.argmin())])
-    path = [Stretch(0, first)]
-    while at < cells:
-        end = int(ends[at])
-        replicas = int(need[at:end].max())
-        if replicas != path[-1].replicas:
-            path.append(Stretch(at, replicas))
-        at = end
-    return tuple(path)
+
+    need: tuple[int, ...]
+    price: float
+    best: tuple[float, ...]
+    ends: tuple[int, ...]
+    until: tuple[float, ...]
+
+    def first_choice(self, current: int) -> int:
+        """Return the cheapest path's first size, or ``current`` if keeping it for now costs no more than changing.
+
+        Examples
+        --------
+        >>> schedule([2, 2, 2, 2], [0.25] * 4, 2.0).first_choice(3)  # saves 1 hour, costs 2
+        3
+        >>> schedule([2, 2, 2, 2], [0.25] * 4, 0.5).first_choice(3)
+        2
+        >>> schedule([4, 2, 2, 2], [0.25] * 4, 9.0).first_choice(3)
+        4
+        """
+        keep, _ = self._keeping(current)
+        if keep <= self.best[0] + self.price + _NO_CHEAPER:
+            return current
+        return max(self.need[: self.ends[0]])
+
+    def _keeping(self, size: int) -> tuple[float, int]:
+        """Return (cost, cells) of the cheapest path that keeps ``size`` for some cells; infinite if it cannot."""
+        cells, least, end = len(self.need), float("inf"), 0
+        for k in range(cells):
+            if self.need[k] > size:
+                break
+            cost = size * self.until[k + 1] + (self.price + self.best[k + 1] if k + 1 < cells else 0.0)
+            if cost < least:
+                least, end = cost, k + 1
+        return least, end
+
+    def path(self, first: int) -> tuple[Stretch, ...]:
+        """Return the cheapest path that begins with ``first`` members.
+
+        Examples
+        --------
+        >>> schedule([2, 2, 5, 5], [1.0] * 4, 0.5).path(2)
+        (Stretch(cell=0, replicas=2), Stretch(cell=2, replicas=5))
+        """
+        path = [Stretch(0, first)]
+        at = max(self._keeping(first)[1], 1)
+        while at < len(self.need):
+            end = self.ends[at]
+            replicas = max(self.need[at:end])
+            if replicas != path[-1].replicas:
+                path.append(Stretch(at, replicas))
+            at = end
+        return tuple(path)
+
+
+def schedule(need: Sequence[int], hours: Sequence[float], price: float) -> Schedule:
+    """Return the costs of one run's horizon."""
+    cells = len(need)
+    until = [0.0]
+    for h in hours:
+        until.append(until[-1] + h)
+    best, ends = [0.0] * (cells + 1), [cells] * cells
+    for k in range(cells - 1, -1, -1):
+        highest, least, end, begun = 0, float("inf"), cells, until[k]
+        for j in range(k, cells):
+            if need[j] > highest:
+                highest = need[j]
+            cost = highest * (until[j + 1] - begun)
+            if j + 1 < cells:
+                cost += price + best[j + 1]
+            if cost < least:
+                least, end = cost, j + 1
+        best[k], ends[k] = least, end
+    return Schedule(tuple(need), price, tuple(best), tuple(ends), tuple(until))

@@ -98,12 +98,12 @@ def score(grid: Grid, setting: Setting) -> tuple[Floats, Floats, Floats]:
     return late, hours, rescales
 
 
-def tune(grid: Grid, setting: Setting, wish: Wish) -> tuple[BatchPolicy, str]:
-    """Return the policy (for one run) that serves the wish best on history, and its setting in words.
+def choose(grid: Grid, scores: tuple[Floats, Floats, Floats], wish: Wish) -> tuple[BatchPolicy, str]:
+    """Return the policy (for one run) whose scores serve the wish best, and its setting in words.
 
     Where no setting keeps the limit, the one that comes nearest to it is taken.
     """
-    late, hours, _ = score(grid, setting)
+    late, hours, _ = scores
     if wish.hours is not None:
         allowed, cost, excess = hours <= wish.hours, late + 1e-12 * hours, hours
     else:
@@ -113,3 +113,8 @@ def tune(grid: Grid, setting: Setting, wish: Wish) -> tuple[BatchPolicy, str]:
     chosen = grid.settings[best]
     words = ", ".join(f"{name} {value:g}" for name, value in zip(grid.names, chosen, strict=True))
     return grid.build(tuple(np.array([v]) for v in chosen)), words
+
+
+def tune(grid: Grid, setting: Setting, wish: Wish) -> tuple[BatchPolicy, str]:
+    """Score every setting on history and choose by the wish."""
+    return choose(grid, score(grid, setting), wish)

@@ -65,6 +65,8 @@ class Setting:
     start_s: float
     pause_s: float
     slo_s: float
+    sustained: Floats | None = None
+    """Records/s that 0, 1, 2 … members sustain, where partitions keep them from adding up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +107,7 @@ def run_batch(
     rate = setting.before[row] * factor / 60
     slots = minutes.shape[1] * per_minute
     per_slot = minutes[row, 0]
-    full = slot_s * setting.capacity
+    most = 0 if setting.sustained is None else setting.sustained.size - 1
     for slot in range(slots + deadline):
         if slot < slots:
             minute, part = divmod(slot, per_minute)
@@ -123,7 +125,10 @@ def run_batch(
         now_working = requests.min(axis=1)
         np.copyto(stall, setting.pause_s, where=now_working != working)
         working = now_working
-        able = working * full
+        if setting.sustained is None:
+            able = working * (slot_s * setting.capacity)
+        else:
+            able = setting.sustained[np.minimum(working, most)] * slot_s
         if stall.any():
             able = able * (1.0 - np.minimum(stall, slot_s) / slot_s)
             stall = np.maximum(stall - slot_s, 0.0)

@@ -154,6 +154,7 @@ def control_loop(
         policy or policy_of(world),
         knobs=knobs,
         on_plan=follow,
+        keeps_log=False,
     )
 
 

@@ -20,7 +20,7 @@ DAY, WEEK = 1440, 10080
 LEADS = (1, 2, 3, 5, 8, 12, 18, 25, 35, 45, 60, 90, 120, 180, 240, 300, 358)
 """Minutes ahead, each standing for the mean of the five minutes around it (three below five)."""
 
-LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999)
+LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
 STEP_MINUTES = 5
 STEPS = 72
 _SMOOTH = 9
@@ -48,7 +48,7 @@ class LeadRidge:
     >>> model = LeadRidge().fit(counts, 13 * DAY)
     >>> forecast = model.quantiles(counts, np.array([13 * DAY]))
     >>> forecast.shape
-    (1, 72, 9)
+    (1, 72, 7)
     >>> median = forecast[0, :, 0] * 60
     >>> truth = counts[13 * DAY :].reshape(-1, 5).mean(axis=1)[:72]
     >>> bool(np.abs(median / truth - 1).max() < 0.02)

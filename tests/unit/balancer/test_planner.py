@@ -18,7 +18,7 @@ from balancer.plan import BoundKind
 from balancer.planner import plan
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Rule
-from balancer.schedule import brought_forward, cheapest_stretches, first_choice
+from balancer.schedule import brought_forward, first_choices, schedule
 from forecaster.forecast import Forecast, NoForecast, Rung
 from forecaster.topics import GroupId, TopicPartition
 
@@ -68,8 +68,11 @@ def slow_path(need: list[int], hours: list[float], price: float, first: int) -> 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=9), st.sampled_from([0.0, 0.3, 1.0, 5.0]), st.integers(0, 7))
 def test_schedule_is_the_cheapest_path(need: list[int], price: float, current: int) -> None:
-    array, hours = np.array(need), np.linspace(0.1, 1.0, len(need))
-    chosen = int(first_choice(array, hours, price, np.array(current)))
+    hours = np.linspace(0.1, 1.0, len(need))
+    ahead = schedule(need, hours.tolist(), price)
+    chosen = ahead.first_choice(current)
+    many = first_choices(np.array(need)[:, None].repeat(3, 1), hours, np.full(3, price), np.full(3, current))
+    assert many.tolist() == [chosen] * 3
     assert chosen >= need[0]
 
     def total(first: int) -> float:
@@ -78,8 +81,7 @@ def test_schedule_is_the_cheapest_path(need: list[int], price: float, current: i
     assert total(chosen) == pytest.approx(min(total(n) for n in range(max(need) + 1) if n >= need[0]), abs=1e-9) or (
         chosen == current and total(chosen) <= min(total(n) for n in range(need[0], max(need) + 1)) + 1e-9
     )
-    path = cheapest_stretches(array, hours, price, chosen)
-    sizes = [s.replicas for s in path]
+    sizes = [s.replicas for s in ahead.path(chosen)]
     assert all(a != b for a, b in itertools.pairwise(sizes))
 
 

@@ -1,0 +1,162 @@
+"""Decisions against the rivals, on real traces: ``python -m benchmarks.decisions [--sets taxi,…] [--starts 120,300]``.
+
+Each set is scaled to 6,000 records a minute on average; steps over a minute are interpolated, then drawn as Poisson
+counts. One member carries 1/12 to 1/40 of the p99.9 of the four weeks before the test week, the last of the set.
+Everything is learned or tuned on the history before it. Rivals with settings are tuned twice: fewest late records at
+no more than our hours, and fewest hours at no more than our late records (both on history).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from balancer.knobs import Knobs
+from balancer.learning import learn_knobs, try_knobs
+from balancer.rivals.tuning import Grid, Wish, choose, history_weeks, keda_grid, rate_grid, score
+from balancer.simulator.arrivals import ArrivalTrace
+from balancer.simulator.compare import limit_hours, run_rival
+from balancer.simulator.outcome import Outcome
+from balancer.simulator.ticking import describe, run_headway
+from balancer.simulator.world import World, run_rule
+from forecaster.ingest.trace import read_trace
+from headway.simulation import frame_of, past_of, ridge_forecaster, setting_of
+
+WEEK = 10080
+RESULTS = Path(__file__).parent / "results" / "decisions.json"
+T0 = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class TraceSet:
+    """A file, the series to take (None: the sum of all), and members at the peak."""
+
+    file: str
+    series: str | None
+    members: int
+    seasonal: bool = True
+    weeks: int = 30
+
+
+SETS = {
+    "taxi": TraceSet("nyc_taxi_30min.csv.gz", None, 40),
+    "bikes": TraceSet("dc_bikeshare_1h.csv.gz", None, 20),
+    "pedestrians": TraceSet("melbourne_pedestrians_1h.csv.gz", None, 20),
+    "worldcup": TraceSet("worldcup98_1min.csv.gz", None, 12),
+    "aws_elb": TraceSet("aws_elb_requests_5min.csv.gz", None, 10, seasonal=False),
+    "twitter": TraceSet("twitter_mentions_5min.csv.gz", "AAPL", 10, seasonal=False),
+    "crane": TraceSet("crane_metrics_1min.csv.gz", "svc02", 10, seasonal=False),
+}
+
+
+def minutes_of(folder: Path, wanted: TraceSet) -> np.ndarray:
+    """Return records per minute, 6,000 at the mean."""
+    series = read_trace(folder / wanted.file, wanted.series)
+    known = series.known.all(axis=0)
+    values = series.counts.sum(axis=0)[known]
+    step = series.grid.step_s // 60
+    at = np.flatnonzero(known) * step
+    length = at[-1] + step
+    if step == 1:
+        per_minute = np.interp(np.arange(length), at, values)
+    else:
+        per_minute = np.interp(np.arange(length), at + step / 2, values) / step
+    per_minute = per_minute[-wanted.weeks * WEEK :]
+    per_minute *= 6000 / per_minute.mean()
+    if step > 1:
+        return np.random.default_rng(7).poisson(per_minute).astype(float)
+    return np.round(per_minute)
+
+
+def measure(name: str, start_s: float, folder: Path, say: Any) -> dict[str, Any]:
+    """Return figures of every policy on one set at one start time."""
+    wanted = SETS[name]
+    minutes = minutes_of(folder, wanted)
+    first = minutes.size - WEEK
+    peak = float(np.quantile(minutes[max(0, first - 4 * WEEK) : first], 0.999)) / 60
+    trace = ArrivalTrace(T0, 60, minutes[None])
+    world = World(
+        trace, T0 + timedelta(minutes=first), trace.end, peak / wanted.members, start_s, 6.0, 60.0, 6 * wanted.members
+    )
+    forecaster = ridge_forecaster(world.minutes)
+    outcomes: dict[str, Outcome] = {}
+    seconds: dict[str, float] = {}
+
+    began = time.process_time()
+    past = past_of(world, forecaster)
+    knobs, ours_hours, ours_late = Knobs(), float("inf"), 1e-4
+    if past is not None:
+        setting, frame = setting_of(world, past), frame_of(world)
+        knobs, _ = learn_knobs(past, setting, frame)
+        on_history = try_knobs(past, [knobs], setting, frame, 24, (1.0,))
+        ours_hours, ours_late = float(on_history.hours[0]), float(on_history.late[0])
+    seconds["learning_cpu_s"] = time.process_time() - began
+    began = time.process_time()
+    batch = forecaster(world.first_minute, world.first_minute + world.run_minutes)
+    seconds["forecasts_cpu_s"] = time.process_time() - began
+    began = time.process_time()
+    outcomes["headway"] = run_headway(world, batch, knobs)
+    seconds["headway_cpu_s"] = time.process_time() - began
+    say(f"{name} {start_s:g} s: {describe(knobs)}: {line(outcomes['headway'], limit_hours(world))}")
+
+    rows, before = (past.minutes, past.before[:, -1]) if past is not None else history_weeks(world.history)
+    grids: dict[str, Grid] = {
+        "rate_reactive": rate_grid(world.capacity, world.limit_replicas),
+        "keda_lag": keda_grid(world.capacity, world.limit_replicas, None),
+    }
+    for rival, grid in grids.items():
+        scores = score(grid, world.setting(rows, before))
+        for suffix, wish in (
+            ("at_our_hours", Wish(hours=ours_hours)),
+            ("at_our_late", Wish(late_share=max(ours_late, 1e-6))),
+        ):
+            policy, words = choose(grid, scores, wish)
+            outcomes[f"{rival}_{suffix}"] = run_rule(world, policy, (words,))
+    for rival in ("cron_last_week", "flink", "static_peak", "perfect"):
+        outcomes[rival] = run_rival(rival, world, Wish(late_share=1e-4))
+    limit = limit_hours(world)
+    for policy_name, outcome in outcomes.items():
+        say(f"  {policy_name:28s} {line(outcome, limit)}")
+    figures = {k: replace(o, hours_vs_limit=o.hours / limit).figures() for k, o in outcomes.items()}
+    return {**figures, "knobs": knobs.to_json(), "seconds": seconds}
+
+
+def line(outcome: Outcome, limit: float) -> str:
+    """Return an outcome in one line."""
+    return (
+        f"late {outcome.late_share:9.4%}  hours {outcome.hours:9.1f}  x{outcome.hours / limit:.3f} of the limit  "
+        f"{outcome.rescales_per_day:6.1f} changes a day"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, default=Path(os.environ.get("HEADWAY_TRACES", "../shared/traces")))
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--starts", default="120,300")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    for name in args.sets.split(","):
+        for start in args.starts.split(","):
+            figures = measure(name, float(start), args.traces, lambda text: print(text, flush=True))
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            kept = json.loads(args.out.read_text()) if args.out.exists() else {}
+            kept.setdefault("decisions", {}).setdefault(name, {})[start] = figures
+            kept["machine"] = {"system": platform.platform(), "cores": os.cpu_count()}
+            kept["versions"] = {"python": sys.version.split()[0], "numpy": np.__version__}
+            kept["command"] = "python -m benchmarks.decisions"
+            args.out.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""headway simulate: what would the control tick, and its rivals, have done and cost on a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.cli import sources
+from headway.cli.output import Json, emit_json, emit_table, instant, say
+
+if TYPE_CHECKING:
+    from headway.simulation import Simulation
+
+EXAMPLE = (
+    "headway simulate --input data/nyc_taxi_30min.csv.gz --capacity 0.5 "
+    "--from 2014-12-20T00:00:00Z --to 2014-12-22T00:00:00Z --policies headway,static_peak,perfect"
+)
+
+
+def command(
+    capacity: Annotated[float, typer.Option(help="Records/s that one member sustains.")],
+    start: Annotated[str, typer.Option("--from", help="Start of the run; what lies before is history.")],
+    end: Annotated[str, typer.Option("--to", help="End of the run.")],
+    input: Annotated[Path, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")],
+    start_time: Annotated[str, typer.Option(help="From a member's request to its work.")] = "120s",
+    pause: Annotated[str, typer.Option(help="Stall at each change of the working set.")] = "6s",
+    pause_scope: Annotated[str, typer.Option(help="group: everybody stalls; moved: moved partitions only.")] = "group",
+    slo: Annotated[str, typer.Option(help="A record is late beyond this latency.")] = "60s",
+    max_replicas: Annotated[int, typer.Option(min=1, help="Upper limit for every policy.")] = 64,
+    partitions: sources.Partitions = None,
+    skew: sources.Skew = "zipf:1.0",
+    poisson: Annotated[bool, typer.Option("--poisson", help="Draw arrivals instead of spreading them evenly.")] = False,
+    seed: sources.Seed = 0,
+    series: sources.SeriesName = None,
+    policies: Annotated[
+        str, typer.Option(help="Names by commas, or all.")
+    ] = "headway,rate_reactive,static_peak,perfect",
+    decisions: Annotated[Path | None, typer.Option(help="Write policy,timestamp,replicas at each change.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report (extra page).")] = None,
+    late_target: Annotated[float, typer.Option(help="Share of records that may be late.")] = 1e-4,
+    rescales_per_day: Annotated[int, typer.Option(min=1, help="Budget of changes a day.")] = 24,
+    timezone: sources.Timezone = "UTC",
+    json: Json = False,
+) -> None:
+    """Run the control tick and rival policies over simulated members.
+
+    Only what lies before --from is known when the run begins: knobs and rivals' settings are learned there. Capacity is
+    deterministic; a member is paid from its request on and works a start time later; late is what waits beyond the SLO.
+    """
+    import time
+
+    from balancer.simulator.world import World
+    from headway.errors import HeadwayError
+    from headway.simulation import POLICIES, arrivals_of, run_span, simulate
+
+    names = list(POLICIES) if policies == "all" else [n.strip() for n in policies.split(",") if n.strip()]
+    unknown = [n for n in names if n not in POLICIES]
+    if unknown or not names:
+        raise typer.BadParameter(
+            f"no policy {', '.join(unknown) or 'named'}; there are {', '.join(POLICIES)}", param_hint="--policies"
+        )
+    if pause_scope not in ("group", "moved"):
+        raise typer.BadParameter("group or moved", param_hint="--pause-scope")
+    if not 0 < capacity < float("inf"):
+        raise HeadwayError(f"--capacity {capacity:g} must be a positive number of records/s")
+    begin, stop = sources.instant(start, "--from"), sources.instant(end, "--to")
+    found = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
+    trace, gaps = arrivals_of(found, partitions is not None or len(found.partitions) > 1)
+    if gaps:
+        say(f"{gaps} missing values were bridged in a straight line: a gap is not zero")
+    if poisson:
+        trace = trace.poisson(seed)
+    run_span(trace, begin, stop)
+    try:
+        world = World(
+            trace,
+            begin,
+            stop,
+            capacity,
+            sources.duration(start_time, "--start-time").total_seconds(),
+            sources.duration(pause, "--pause").total_seconds(),
+            sources.duration(slo, "--slo").total_seconds(),
+            max_replicas,
+            pause_scope == "moved",
+        )
+    except ValueError as refused:
+        raise HeadwayError(str(refused)) from refused
+    result = simulate(world, names, clock=time.perf_counter, say=say, late_target=late_target, budget=rescales_per_day)
+    if decisions is not None:
+        _write_decisions(decisions, result)
+    if report is not None:
+        from headway.report_simulation import write_report
+
+        write_report(report, result, title=found.topic)
+        say(f"report: {report}")
+    if json:
+        emit_json({**result.document(), "step_s": found.grid.step_s, "gaps": gaps})
+    else:
+        _print(result)
+
+
+def _write_decisions(path: Path, result: Simulation) -> None:
+    lines = ["policy,timestamp,replicas"]
+    for name, outcome in result.outcomes.items():
+        lines += [f"{name},{instant(at)},{replicas}" for at, replicas in outcome.changes]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _print(result: Simulation) -> None:
+    rows = [
+        [
+            name,
+            f"{100 * o.late_share:.4f} %",
+            o.p50_s,
+            o.p99_s,
+            o.p999_s,
+            round(o.hours, 1),
+            o.rescales_per_day,
+            o.hours_vs_limit,
+        ]
+        for name, o in result.outcomes.items()
+    ]
+    emit_table(["policy", "late", "p50 s", "p99 s", "p99.9 s", "hours", "changes/day", "hours / limit"], rows)
+    for name, outcome in result.outcomes.items():
+        for note in outcome.notes:
+            say(f"{name}: {note}")
