@@ -24,7 +24,7 @@ from forecaster.methods.base import Method
 from forecaster.methods.catalogue import make_method
 from forecaster.series import ArrivalSeries
 
-OWN_METHOD = "blend"
+OWN_METHOD = "own"
 """What ``auto`` trains: the best of the catalogue that learns from a stream's own data."""
 
 NAIVES = ("yesterday", "last_week")
@@ -141,12 +141,18 @@ def train(
 
 
 def trainable(name: str, seed: int) -> Method:
-    """Return a fresh method to be trained, with its seed set where it has one."""
+    """Return a fresh method to be trained, with its seeds (and those of its parts) set where it has any.
+
+    Examples
+    --------
+    >>> trainable("boosting", 7).seed
+    7
+    """
     method = make_method(OWN_METHOD if name == "auto" else name)
     parameters: dict[str, Any] = getattr(method, "get_params", dict)()
-    for parameter in ("seed", "random_state"):
-        if parameter in parameters:
-            method.set_params(**{parameter: seed})  # type: ignore[attr-defined]
+    seeds = {k: seed for k in parameters if k.rpartition("__")[2] == "seed"}
+    if seeds:
+        method.set_params(**seeds)  # type: ignore[attr-defined]
     return method
 
 

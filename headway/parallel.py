@@ -116,8 +116,9 @@ def _ray(jobs: int, address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs, "include_dashboard": False}
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ConnectionError, ValueError) as exc:
-        raise BackendRefused(f"no Ray cluster answers at {address}: {exc}") from exc
+    except Exception as exc:  # ray raises plain exceptions when a node does not come up
+        place = f"no Ray cluster answers at {address}" if address else "a local Ray cluster does not start"
+        raise BackendRefused(f"{place}: {exc}") from exc
     try:
         with joblib.parallel_config("ray", n_jobs=jobs):
             yield

@@ -34,6 +34,12 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def quick_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is trained by default has tests of its own; here a method that learns nothing stands for it."""
+    monkeypatch.setattr("forecaster.training.OWN_METHOD", "median_blend")
+
+
 def run(capsys: pytest.CaptureFixture[str], *args: object) -> dict:
     assert main([str(a) for a in args]) == 0, capsys.readouterr().err
     found: dict = json.loads(capsys.readouterr().out)

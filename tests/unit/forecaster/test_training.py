@@ -112,7 +112,8 @@ def test_training_is_reproducible_from_its_card() -> None:
     changed[0, 0] += 1
     assert data_digest(replace(series, counts=changed)) != data_digest(series)
     assert data_digest(replace(series, known=series.counts < 0)) != data_digest(series)
-    one, two = (train(series, TrainingPolicy(seed=3)) for _ in range(2))
+    series = noisy_days(5).select([0])
+    one, two = (train(series, TrainingPolicy(method="boosting", test_days=1, seed=3)) for _ in range(2))
     a, b = (t.method.predict(series, 24) for t in (one, two))
     assert isinstance(a, Forecast)
     assert isinstance(b, Forecast)
