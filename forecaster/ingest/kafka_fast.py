@@ -69,6 +69,23 @@ def translated(properties: Properties) -> dict[str, Any] | None:
     return words
 
 
+class _Client(KafkaAdminClient):
+    """Reads metadata once a tick: offset reads would otherwise fetch them again, half of the whole work.
+
+    The override is of a private method; in a version without it nothing breaks, it is only slower.
+    """
+
+    described: Any = None
+    """Metadata of the last description, for the next offset read alone (after an error they are fetched anew)."""
+
+    async def _get_cluster_metadata(self, topics: Any) -> Any:
+        held, self.described = self.described, None
+        if held is not None and topics is not None and set(topics) <= {t["name"] for t in held["topics"]}:
+            return held
+        self.described = await super()._get_cluster_metadata(topics)
+        return self.described
+
+
 class FastReader:
     """The :class:`forecaster.ingest.kafka.BulkReader` of kafka-python.
 
@@ -84,7 +101,7 @@ class FastReader:
 
     def __init__(self, words: Mapping[str, Any], other: BulkReader, timeout_s: float) -> None:
         self._words, self._other, self._timeout_s = dict(words), other, timeout_s
-        self._made: KafkaAdminClient | None = None
+        self._made: _Client | None = None
         self._reachable = False
         """Whether the other reader got an answer since this one failed: it tells why not, and leaks no socket."""
 
@@ -92,7 +109,7 @@ class FastReader:
         """Return metadata of the topics, or why there are none."""
         if not topics:
             return {}
-        found = self._ask(lambda c: c.describe_topics(list(topics)))
+        found = self._ask(lambda c: _described(c, topics))
         if found is None:
             answered = self._other.describe(topics)
             self._reachable = True
@@ -103,14 +120,14 @@ class FastReader:
         self, groups: Sequence[GroupId], partitions: Sequence[TopicPartition]
     ) -> Mapping[GroupId, Mapping[TopicPartition, int | None] | str]:
         """Return what each group committed, or why that cannot be said."""
-        asked = [Wire(tp.topic, tp.partition) for tp in partitions]
-        found = self._ask(lambda c: c.list_group_offsets(dict.fromkeys(groups, asked)))
+        # All that a group has committed is a smaller question than thousands of partitions by name.
+        found = self._ask(lambda c: c.list_group_offsets(dict.fromkeys(groups)))
         if found is None:
             return self._other.committed(groups, partitions)
+        asked = {Wire(tp.topic, tp.partition): tp for tp in partitions}
         return {
             GroupId(group): {
-                TopicPartition(tp.topic, tp.partition): kept.offset if kept.offset >= 0 else None
-                for tp, kept in offsets.items()
+                asked[tp]: kept.offset if kept.offset >= 0 else None for tp, kept in offsets.items() if tp in asked
             }
             for group, offsets in found.items()
         }
@@ -138,22 +155,22 @@ class FastReader:
         self._other.close()
 
     def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> Answer | None:
-        wanted = {Wire(tp.topic, tp.partition): spec for tp in partitions}
-        found = self._ask(lambda c: c.list_partition_offsets(wanted, timeout_ms=int(self._timeout_s * 1000)))
+        wanted = {Wire(tp.topic, tp.partition): tp for tp in partitions}
+        specs = dict.fromkeys(wanted, spec)
+        found = self._ask(lambda c: c.list_partition_offsets(specs, timeout_ms=int(self._timeout_s * 1000)))
         if found is None:
             return None
-        ours = {TopicPartition(tp.topic, tp.partition): at for tp, at in found.items()}
-        epochs = {tp: at.leader_epoch for tp, at in ours.items() if at.leader_epoch is not None}
-        return Answer({tp: at.offset for tp, at in ours.items()}, {}, epochs)
+        epochs = {wanted[tp]: at.leader_epoch for tp, at in found.items() if at.leader_epoch is not None}
+        return Answer({wanted[tp]: at.offset for tp, at in found.items()}, {}, epochs)
 
-    def _ask(self, call: Callable[[KafkaAdminClient], T]) -> T | None:
+    def _ask(self, call: Callable[[_Client], T]) -> T | None:
         """Return an answer, or None when the other reader has to be asked."""
         try:
             if self._made is None:
                 if not self._reachable:
                     return None
                 ms = int(self._timeout_s * 1000)
-                self._made = KafkaAdminClient(**self._words, request_timeout_ms=ms, bootstrap_timeout_ms=min(ms, 3000))
+                self._made = _Client(**self._words, request_timeout_ms=ms, bootstrap_timeout_ms=min(ms, 3000))
             return call(self._made)
         except (KafkaError, OSError, ValueError, AssertionError):
             self._forget()  # it does not always find its way back; a new one takes milliseconds
@@ -163,6 +180,11 @@ class FastReader:
         if self._made is not None:
             closing(self._made)
         self._made, self._reachable = None, False
+
+
+def _described(client: _Client, topics: Sequence[str]) -> Any:
+    client.described = None
+    return client.describe_topics(list(topics))
 
 
 def _info(topic: Mapping[str, Any]) -> TopicInfo | str:
