@@ -198,7 +198,7 @@ def _commit_everywhere(admin: AdminClient, topics: Sequence[str], partitions: in
                 asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, offsets)])
                 asked[GROUP].result(60)
                 break
-            except KafkaException:  # the coordinator is loading
+            except (KafkaException, TimeoutError):  # the coordinator is loading
                 if attempt == 59:
                     raise
                 time.sleep(1)

@@ -23,7 +23,8 @@ _REFUSALS = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError._SSL,
 )
-_AWAY = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+_OF_ONE_THING = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+"""Errors of the client itself (their codes are negative) that concern one topic; all others mean: nobody answered."""
 
 
 class FullReader:
@@ -153,7 +154,7 @@ class FullReader:
             code = exc.args[0].code()
             if code in _REFUSALS:
                 raise refused(self._properties, exc.args[0].str()) from None
-            if code in _AWAY:
+            if code < 0 and code not in _OF_ONE_THING:
                 raise self._away(exc.args[0].str()) from None
             raise
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from headway.cli import main
+from tests.peers.prometheus import Prometheus
 
 ROWS = "timestamp,series,value\n2026-01-05T09:00:00Z,a,5\n2026-01-05T09:01:00Z,a,0\n2026-01-05T09:03:00Z,a,7\n"
 
@@ -33,3 +35,17 @@ def test_what_is_refused_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pyt
     assert err == "headway ingest: orders.csv:4: 7.5 is not a whole number of records; --round accepts decimals\n"
     assert main(["ingest", "--input", "orders.csv", "--topic", "orders", "--round", "--json"]) == 0
     assert main(["ingest", "--topic", "orders"]) == 2
+
+
+def test_what_a_prometheus_knows_becomes_history(capsys: pytest.CaptureFixture[str]) -> None:
+    now = time.time()
+    with Prometheus() as prometheus:
+        points = [(now - 3600 + 15.0 * i, 10.0 * i) for i in range(240)]
+        prometheus.put("kafka_topic_partition_current_offset", {"topic": "orders", "partition": "0"}, *points)
+        arguments = ["ingest", "--prometheus", prometheus.url, "--topic", "orders", "--since", "45m", "--json"]
+        assert main(arguments) == 0
+        out = json.loads(capsys.readouterr().out)
+        assert (out["partitions"], out["rejected"]) == (1, 0)
+        assert out["rows"] >= out["steps"] - 2 >= 42
+        assert main([*arguments[:-1], "--topic", "unknown"]) == 1
+    assert main(["ingest", "--topic", "orders", "--input", "x.csv", "--prometheus", "http://127.0.0.1:1"]) == 2
