@@ -22,6 +22,10 @@ _MOVING_S = 0.1
 """Pause before a cluster is asked again who holds what: a fail-over takes some."""
 
 
+class ServerRefused(StoreRefused):
+    """The server takes no writes at present, whatever they are: what was to be written is worth keeping."""
+
+
 class RedisLink:
     """A connection to one Redis or to a Redis Cluster.
 
@@ -239,7 +243,7 @@ def translate(error: exceptions.RedisError, place: str) -> StoreError:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     for kinds, starts, remedy in _REFUSALS:
         if isinstance(error, kinds) or text.startswith(starts):
-            return StoreRefused(f"{place}: {text.rstrip('.')}; {remedy}")
+            return ServerRefused(f"{place}: {text.rstrip('.')}; {remedy}")
     if isinstance(error, _SILENCES) or text.startswith(("LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")):
         return StoreUnavailable(f"{place}: {text.rstrip('.')}; is the server up?")
     return StoreRefused(f"{place}: {text}")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forecaster.errors import SampleRejected, StoreRefused, StoreUnavailable
+from forecaster.errors import SampleRejected, StoreError, StoreRefused, StoreUnavailable
 from forecaster.stores.base import Cells, SeriesKey, Tick
 from forecaster.stores.joining import join
 from forecaster.stores.packing import (
@@ -139,11 +139,14 @@ class RowsHot:
                     continue
                 if isinstance(answer, list) and answer[0] in {b"look", b"shape"}:
                     torn.add(tick.topic)
-                    again.append(i)
                     for key in tick.columns:
                         self._seen[key].count = b""
-                    if answer[0] == b"shape":
-                        self._fit(tick, list(tick.columns)[int(answer[1])], bytes(answer[2]))
+                    try:
+                        if answer[0] == b"shape":
+                            self._fit(tick, list(tick.columns)[int(answer[1])], bytes(answer[2]))
+                        again.append(i)
+                    except StoreError as error:
+                        done[i] = Written(error)
                     continue
                 done[i] = self._outcome(tick, answer)
                 if done[i] is _TAKEN:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
-from forecaster.errors import SampleRejected, StoreError
+from forecaster.errors import StoreUnavailable
 from forecaster.stores.base import Cells, SeriesKey, StoreHealth, Tick, TopicMeta
 from forecaster.stores.joining import day_range, days_between, join, write_onto
 from forecaster.stores.redis_health import look
 from forecaster.stores.redis_hot import HotPart
 from forecaster.stores.redis_keys import RedisKeys
-from forecaster.stores.redis_link import RedisLink
+from forecaster.stores.redis_link import RedisLink, ServerRefused
 from forecaster.stores.redis_meta import note_history, note_sealed, note_sealing, read_meta
 from forecaster.stores.redis_sealed import SealedDays
 from forecaster.stores.retention import SEAL_GRACE_S, Retention, refuse_future, steps_per_day
@@ -22,6 +22,9 @@ from forecaster.timegrid import DAY_S
 
 RING_TICKS = 4096
 """Ticks kept while the server refuses or is away; with one tick a topic every 10 s, eleven hours of one topic."""
+
+_PASSING = (StoreUnavailable, ServerRefused)
+"""Errors that pass, so that a tick is worth keeping; one that can never be written would be in the way for ever."""
 
 
 class RedisSeriesStore:
@@ -74,7 +77,8 @@ class RedisSeriesStore:
     def append(self, ticks: Sequence[Tick]) -> None:
         """Write ticks (:meth:`SeriesStore.append`).
 
-        What the server refuses or does not answer is kept, and written before the ticks of the next call.
+        Ticks that the server cannot take at present (away, full, a replica) are kept, and written before those of the
+        next call.
         """
         with self._lock:
             for tick in ticks:
@@ -84,11 +88,11 @@ class RedisSeriesStore:
             try:
                 self._list({tick.topic for tick in todo})
                 outcomes = self._hot.write(todo, None if self._clock is None else self._clock().timestamp())
-            except StoreError:
+            except _PASSING:
                 self._ring.extend(todo)
                 raise
             errors = [(tick, one.error) for tick, one in zip(todo, outcomes, strict=True) if one.error is not None]
-            self._ring.extend(tick for tick, error in errors if not isinstance(error, SampleRejected))
+            self._ring.extend(tick for tick, error in errors if isinstance(error, _PASSING))
             if errors:
                 raise errors[0][1]
 

@@ -243,6 +243,12 @@ def test_keys_of_another_program_are_named_and_left_alone(tmp_path: Path) -> Non
             r.set(f"hw:row:{{main:orders}}:arrivals:60:{I0 // 120}", "x" * 1000)
             with pytest.raises(StoreRefused, match=r"hw:row:.*another program"):
                 store.append([tick(I0, 0)])
+            assert store.waiting == 0, "what can never be written is not tried for ever"
+            other = SeriesKey("payments", "arrivals")
+            one = (np.array([1]), np.array([True]))
+            with pytest.raises(StoreRefused, match="another program"):
+                store.append([tick(I0, 0), Tick("payments", 60, I0, {other: one})])
+            assert store.read(other, I0, I0 + 1).known.all(), "the other topic's tick is not held up"
             r.set(f"hw:day:{{main:orders}}:arrivals:60:{I0 // 1440 - 1}", "y")
         with pytest.raises(StoreRefused, match="hw:day:"):
             store.backfill(
