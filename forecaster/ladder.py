@@ -35,6 +35,10 @@ STALE_AFTER = timedelta(hours=1)
 """When nothing was recorded for this long, no rung above last week is asked: their features look at the last hour."""
 
 
+ZERO_SHOT_NEEDS = timedelta(days=2)
+"""Younger streams are better off with yesterday than with the shipped model (`benchmarks/results/zero_shot.json`)."""
+
+
 class Ladder:
     """A method made of methods; ``auto`` on the command line.
 
@@ -95,6 +99,8 @@ class Ladder:
                 why = "none is trained for this stream" if rung is Rung.OWN_MODEL else "not installed"
             if why is None and stale and ORDER.index(rung) < ORDER.index(Rung.LAST_WEEK):
                 why = stale
+            if why is None and rung is Rung.ZERO_SHOT and _span(history) < ZERO_SHOT_NEEDS:
+                why = f"needs {ZERO_SHOT_NEEDS.days} d of history, there are {_span(history) / timedelta(days=1):.2f} d"
             if why is not None or method is None:
                 reasons.append(f"{rung}: {why}")
                 continue
@@ -129,3 +135,9 @@ class Ladder:
         age = (history.steps - 1 - int(seen[-1])) * history.grid.step
         last = history.grid.start_of(history.first_index + int(seen[-1]) + 1)
         return f"nothing was recorded since {last:%Y-%m-%d %H:%M} UTC" if age > STALE_AFTER else None
+
+
+def _span(history: ArrivalSeries) -> timedelta:
+    """Return how long ago the first step was recorded."""
+    seen = history.known.any(axis=0)
+    return (history.steps - int(seen.argmax())) * history.grid.step if seen.any() else timedelta(0)

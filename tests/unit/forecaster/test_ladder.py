@@ -48,7 +48,7 @@ def history(hours: int, rows: int = 2, step_s: int = 3600) -> ArrivalSeries:
 
 
 def test_the_own_model_answers_when_it_can() -> None:
-    result = Ladder(Yesterday(), Yesterday(name="shipped")).predict(history(48), 24)
+    result = Ladder(Yesterday(), Yesterday(name="shipped")).predict(history(49), 24)
     assert isinstance(result, Forecast)
     assert (result.rung, result.method) == (Rung.OWN_MODEL, "yesterday")
     assert result.reasons == ("fitted to None",)
@@ -58,13 +58,13 @@ def test_the_own_model_answers_when_it_can() -> None:
     ("own", "why"),
     [
         (None, "none is trained for this stream"),
-        (Yesterday(need=9), "48 of 216 steps"),
+        (Yesterday(need=9), "49 of 216 steps"),
         (Broken(), "broken failed: FloatingPointError: overflow"),
         (NotFinite(), "not_finite failed: ValueError: a forecast must be finite and not negative"),
     ],
 )
 def test_d13_what_fails_or_answers_nonsense_is_passed_over_with_its_reason(own: Method | None, why: str) -> None:
-    result = Ladder(own, Yesterday(name="shipped")).predict(history(48), 24)
+    result = Ladder(own, Yesterday(name="shipped")).predict(history(49), 24)
     assert isinstance(result, Forecast)
     assert (result.rung, result.method) == (Rung.ZERO_SHOT, "shipped")
     assert result.reasons[0] == f"own_model: {why}"

@@ -26,7 +26,7 @@ def daily(days: float, step_s: int = 900, rows: int = 2) -> ArrivalSeries:
     return ArrivalSeries("new", TimeGrid(step_s), 96 * 20_000, tuple(range(rows)), counts, counts >= 0)
 
 
-@pytest.mark.parametrize("days", [1.1, 2, 4, 9, 20])
+@pytest.mark.parametrize("days", [2, 4, 9, 20])
 @pytest.mark.parametrize("step_s", [60, 900, 3600])
 def test_a_young_stream_is_forecast_by_the_shipped_model(days: float, step_s: int) -> None:
     method, why = zero_shot.shipped()
@@ -39,6 +39,13 @@ def test_a_young_stream_is_forecast_by_the_shipped_model(days: float, step_s: in
     error = np.abs(result.at_level(0.5)[0] * step_s - truth).mean() / truth.mean()
     assert error < 0.35
     assert np.mean(truth <= result.at_level(0.99)[0] * step_s) > 0.9
+
+
+def test_a_stream_that_is_a_day_old_is_better_off_with_yesterday() -> None:
+    result = Ladder(None, zero_shot.shipped()[0]).predict(daily(1.5), 96)
+    assert isinstance(result, Forecast)
+    assert result.rung is Rung.GRID_STATE
+    assert "zero_shot: needs 2 d of history, there are 1.50 d" in result.reasons
 
 
 def test_its_card_names_data_licences_and_what_was_held_back() -> None:
