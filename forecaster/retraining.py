@@ -151,6 +151,17 @@ def retrain(
     return settle(round_, training, registry, now, keep)
 
 
+def last_trained(registry: ModelRegistry, stream: StreamId) -> datetime | None:
+    """Return when a stream was trained last, promoted or not; None if never, or if that cannot be read."""
+    versions = registry.versions(stream)
+    if not versions:
+        return None
+    try:
+        return datetime.fromisoformat(registry.read_card(registry.folder(stream) / versions[-1]).created_at)
+    except ArtefactRefused:
+        return None
+
+
 def already_trained(series: ArrivalSeries, stream: StreamId, registry: ModelRegistry) -> Card | None:
     """Return the card of the newest artefact if it was trained on these very data, so that a run may be resumed."""
     versions = registry.versions(stream)

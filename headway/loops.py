@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from headway.application import Application
 from headway.board import GroupView, ReplicaPoint
 from headway.errors import HeadwayError
 from headway.settings import Mode
+
+if TYPE_CHECKING:
+    from forecaster.desk import ForecastDesk, Served
 
 LOOK_BACK_STEPS = 3
 LEASE_TICKS = 2
@@ -124,6 +128,14 @@ class Guarded:
         self._target.close()
 
 
+def desk_of(service: ForecastService, store: SeriesStore) -> ForecastDesk:
+    """Return a desk over the service: it scores what was said, and its gate chooses what is served."""
+    from forecaster.desk import ForecastDesk
+    from forecaster.scorekeeping import Scorekeeper
+
+    return ForecastDesk(service, Scorekeeper(store))
+
+
 class GroupRunner:
     """Runs one group's jobs: forecast, plan and act; shows what came of it on the board.
 
@@ -154,6 +166,7 @@ class GroupRunner:
         own = app.settings.group(name)
         self.topics = own.topics if own is not None else ()
         self.target = Guarded(target, app, bool(own is not None and own.approval))
+        self.desk = desk_of(service, app.store)
         self.loop = ControlLoop(
             GroupId(name),
             observer,
@@ -171,13 +184,19 @@ class GroupRunner:
         horizon = self.app.settings.jobs.horizon
         for topic in self.topics:
             try:
-                result = self.service.forecast(topic, now, horizon)
+                served = self.desk.forecast(topic, now, horizon)
             except ForecasterError as error:
                 self.app.board.problem(self.name, "forecast", str(error))
                 raise
 
-            def change(view: GroupView, topic: str = topic, result: ForecastResult = result) -> None:
-                view.forecasts[topic] = result
+            result = served.result
+
+            def change(view: GroupView, topic: str = topic, served: Served = served) -> None:
+                view.forecasts[topic] = served.result
+                if served.verdict is not None:
+                    health = served.verdict.health
+                    view.gate = (served.verdict.may_act, served.verdict.reasons)
+                    view.scores = {"wape": health.wape, "bias": health.bias, "coverage": health.coverage.get(0.95)}
 
             self.app.board.update(self.name, "forecast", change, now)
             said.append(f"{topic}: {result.reason if isinstance(result, NoForecast) else result.method}")

@@ -278,17 +278,24 @@ def _retraining(
     app: Application, service: ForecastService, registry: ModelRegistry, topics: tuple[str, ...]
 ) -> Callable[[], str]:
     def run() -> str:
-        from forecaster.retraining import retrain
+        from forecaster.desk import ForecastDesk
+        from forecaster.retraining import RetrainPolicy, last_trained, retrain
+        from forecaster.scorekeeping import Scorekeeper
         from forecaster.topics import StreamId
 
-        said = []
+        said, desk = [], ForecastDesk(service, Scorekeeper(app.store))
         for topic in topics:
-            history = service.history(topic, app.clock())
+            now, stream = app.clock(), StreamId(app.settings.cluster, topic)
+            history = service.history(topic, now)
             if history is None:
                 said.append(f"{topic}: nothing is recorded yet")
                 continue
-            result = retrain(history, StreamId(app.settings.cluster, topic), registry, app.clock())
-            said.append(f"{topic}: {'promoted' if result.promoted else 'kept the old one'}, {result.reason}")
+            why = RetrainPolicy().due(last_trained(registry, stream), now, desk.drift(topic, now))
+            if why is None:
+                said.append(f"{topic}: not due")
+                continue
+            result = retrain(history, stream, registry, now)
+            said.append(f"{topic}: {why}: {'promoted' if result.promoted else 'kept the old one'}, {result.reason}")
         return "; ".join(said)
 
     return run

@@ -11,7 +11,7 @@ import pytest
 
 from forecaster.errors import InputRefused
 from forecaster.registry import ModelRegistry
-from forecaster.retraining import RetrainPolicy, already_trained, prepare, retrain, run_round, settle
+from forecaster.retraining import RetrainPolicy, already_trained, last_trained, prepare, retrain, run_round, settle
 from forecaster.topics import StreamId
 from forecaster.training import TrainingPolicy
 from tests.unit.forecaster.test_training import noisy_days
@@ -53,6 +53,8 @@ def test_a_round_keeps_promotes_and_can_be_resumed(tmp_path: Path) -> None:
     assert (first.card.data_end, first.card.partitions) == (series.end.isoformat(), 3)
     assert already_trained(series, STREAM, registry) == first.card
     assert already_trained(series.between(0, 100), STREAM, registry) is None
+    assert last_trained(registry, STREAM) == NOW
+    assert last_trained(registry, StreamId("main", "other")) is None
     second = retrain(series, STREAM, registry, NOW + DAY, POLICY)
     assert not second.promoted
     assert registry.current(STREAM) == first.card.version
