@@ -45,6 +45,7 @@ def test_dask_gives_the_figures_of_one_process(dask_address: str) -> None:
         figures_agree(run)
 
 
+@pytest.mark.slow  # a local Ray node gives up after half a minute where processors are shared
 def test_ray_gives_the_figures_of_one_process() -> None:
     with mapper("ray", jobs=2) as run:
         figures_agree(run)
