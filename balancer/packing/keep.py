@@ -38,7 +38,7 @@ OVERFLOW = 10.0
 WIDTH = 64
 """Members that are looked at for one load; more are sampled: fuller ones by their room, and the emptiest."""
 
-EMPTIEST = 24
+EMPTIEST = 40
 """Members that are looked at for dissolving, emptiest first; fuller ones cannot pay."""
 
 

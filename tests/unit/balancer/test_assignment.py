@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer.assignment import assign, leavers
@@ -23,6 +23,7 @@ def team(*owned, **kwargs):
     return [Member(f"m{n}", tuple(P[i] for i in indices), **kwargs) for n, indices in enumerate(owned)]
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_every_assignment_keeps_the_invariants(data):
     partitions = data.draw(st.integers(0, 20))

@@ -153,7 +153,7 @@ def test_rules_survive_the_wire(rule):
     assert rule_from_json({**rule_to_json(rule), "group": "orders", "id": "1"}) == rule
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(RULES, max_size=3), st.integers(0, 100), st.integers(1, 30))
 def test_spans_of_a_part_agree_with_spans_of_the_whole(rules, first, hours):
     start = DAY + first * HOUR
