@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from forecaster.forecast import Forecast, ForecastResult, NoForecast, Rung
 from forecaster.ingest.recorder import Recorder
 from forecaster.ingest.replay import ReplaySource, load
 from forecaster.methods.lead_ridge import DAY, LEVELS, STEP_MINUTES, LeadRidge
+from forecaster.offsets import CountingPolicy
 from forecaster.series import ArrivalSeries
 from forecaster.serving import ForecastService
 from forecaster.topics import GroupId
@@ -43,6 +45,7 @@ GROUP = GroupId(TOPIC)
 LEASE = timedelta(seconds=60)
 RENEW_S = 10.0
 RIVALS = ("rate_reactive", "keda_lag", "cron_last_week", "static_peak", "perfect")
+RIVAL_OUTCOMES = "rival_outcomes"
 SCORED_MINUTES = 60
 MEMBERS_AT_PEAK = 12
 
@@ -126,7 +129,7 @@ class ShortLeads:
     def minutes(self, now: datetime) -> NDArray[np.float64] | None:
         """Return what is recorded until ``now`` as records per minute, or None if nothing is."""
         history = self._service.history(self._topic, now)
-        if history is None or not history.steps:
+        if history is None or not history.known.all(axis=0).any():
             return None
         trace = ArrivalTrace(history.start, history.grid.step_s, _filled(history.total())[None, :])
         minutes: NDArray[np.float64] = trace.minutes()[0]
@@ -221,7 +224,12 @@ class Replay:
         self.score = Score()
         self.reactive: Sequence[tuple[datetime, int]] = ()
         self.recorder = Recorder(
-            app.store, ReplaySource(scene.series, topic=TOPIC, clock=app.clock), {}, topics=(TOPIC,), clock=app.clock
+            app.store,
+            ReplaySource(scene.series, topic=TOPIC, clock=app.clock),
+            {},
+            policy=CountingPolicy(step_s=scene.series.grid.step_s),
+            topics=(TOPIC,),
+            clock=app.clock,
         )
         self.control = ControlLoop(
             GROUP,
@@ -287,8 +295,15 @@ class Replay:
         )
 
     def rivals(self) -> dict[str, Outcome]:
-        """Run the rivals on the same arrivals; their knobs are tuned on the same history."""
-        return compare(self.scene.world, RIVALS)
+        """Run the rivals on the same arrivals, tuned on the same history; kept, since the same scene gives the same."""
+        kept = self.app.plans.learned(GROUP, RIVAL_OUTCOMES)
+        if kept and kept["scene"] == self._scene_name:
+            return {name: _outcome_from_json(values) for name, values in kept["outcomes"].items()}
+        outcomes = compare(self.scene.world, RIVALS)
+        values = {name: _outcome_to_json(outcome) for name, outcome in outcomes.items()}
+        document = {"scene": self._scene_name, "outcomes": values}
+        self.app.plans.learn(GROUP, RIVAL_OUTCOMES, document, self._lead())
+        return outcomes
 
     # -- minute by minute ------------------------------------------------------------------------------------------
 
@@ -358,3 +373,19 @@ class Replay:
         world = self.scene.world
         self.group.advance(world.end)
         return conclude(self.group, world.start, self.first, world.slo_s)
+
+
+_FIGURES = (
+    "late_share", "p50_s", "p99_s", "p999_s", "hours", "rescales", "rescales_per_day", "movement_rscore",
+    "hours_vs_limit",
+)  # fmt: skip
+
+
+def _outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    figures = {name: getattr(outcome, name) for name in _FIGURES}
+    return {**figures, "changes": [[at.isoformat(), n] for at, n in outcome.changes], "notes": list(outcome.notes)}
+
+
+def _outcome_from_json(values: Mapping[str, Any]) -> Outcome:
+    changes = tuple((datetime.fromisoformat(at), int(n)) for at, n in values["changes"])
+    return Outcome(**{name: values[name] for name in _FIGURES}, changes=changes, notes=tuple(values["notes"]))

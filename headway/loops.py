@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from balancer.actuation import ActuationState
 from balancer.actuators.base import Actuation, Actuator
 from balancer.control import ControlLoop, Tick
-from balancer.errors import BalancerError, ObserverUnavailable, TargetRefused
+from balancer.errors import BalancerError, ObserverUnavailable, PolicyRefused, TargetRefused
 from balancer.group import GroupSnapshot, PartitionState
 from balancer.observers.base import GroupObserver
+from balancer.planner import plan
 from balancer.plans.base import LeaderToken
+from balancer.policy import ScalingPolicy
 from forecaster.errors import ForecasterError
-from forecaster.forecast import ForecastResult, NoForecast
+from forecaster.forecast import Forecast, ForecastResult, NoForecast
 from forecaster.serving import ForecastService
 from forecaster.stores.base import SeriesKey, SeriesStore
 from forecaster.topics import GroupId, TopicPartition
 from headway.application import Application
 from headway.board import GroupView, ReplicaPoint
-from headway.errors import HeadwayError
+from headway.durations import parse_duration
+from headway.errors import HeadwayError, NotReady
 from headway.settings import Mode
+from headway.wire import Document, plan_document
 
 if TYPE_CHECKING:
     from forecaster.desk import ForecastDesk, Served
 
 LOOK_BACK_STEPS = 3
 LEASE_TICKS = 2
+MAX_COUNT = 10_000
 
 
 def recorded_state(
@@ -209,6 +215,43 @@ class GroupRunner:
         found = self.app.view(self.name).forecasts.get(self.topics[0])
         return found if found is not None else NoForecast(self.topics[0], now, "no forecast has been made yet")
 
+    def what_if(self, changes: Mapping[str, Any], now: datetime) -> Document:
+        """Plan again from what is on the board, under other assumptions; nothing is kept or changed.
+
+        Parameters
+        ----------
+        changes
+            ``policy`` (fields of :class:`ScalingPolicy`; durations as text), ``capacity`` (records/s of a member)
+            and ``demand_factor``; None leaves each as it is.
+        now
+            Aware UTC.
+
+        Raises
+        ------
+        NotReady
+            Before the group was seen once.
+        PolicyRefused
+            If a field is unknown or outside its bound.
+        """
+        view = self.app.view(self.name)
+        if view.snapshot is None:
+            raise NotReady(f"group {self.name} has not been seen yet; the first tick comes within seconds")
+        policy = changed_policy(self.loop.policy, changes.get("policy") or {}, changes.get("capacity"))
+        forecast = self.latest_forecast(GroupId(self.name), now)
+        factor = changes.get("demand_factor")
+        if factor is not None and isinstance(forecast, Forecast):
+            forecast = replace(forecast, rates=forecast.rates * factor, total=forecast.total * factor)
+        made = plan(
+            view.snapshot,
+            forecast,
+            policy,
+            now,
+            knobs=self.loop.knobs,
+            rules=self.app.operations.rules(self.name),
+            timezone=self.loop.timezone,
+        )
+        return plan_document(made.plan)
+
     def plan(self) -> str:
         """Run one control tick that only plans and publishes, whatever the mode."""
         return self._turn(may_act=False)
@@ -278,3 +321,48 @@ class GroupRunner:
         if tick.actuation is not None:
             outcome = tick.actuation.state.value
         self.app.metrics.decisions.labels(self.name, self.loop.mode, outcome).inc()
+
+
+def changed_policy(policy: ScalingPolicy, changes: Mapping[str, Any], capacity: float | None) -> ScalingPolicy:
+    """Return a policy with some fields changed.
+
+    Examples
+    --------
+    >>> changed_policy(ScalingPolicy(), {"slo": "30s"}, 500.0).slo.total_seconds()
+    30.0
+
+    Raises
+    ------
+    PolicyRefused
+        If a field is unknown, of the wrong kind, or outside its bound.
+    """
+    known = {field.name: getattr(policy, field.name) for field in fields(policy)}
+    given: dict[str, Any] = {} if capacity is None else {"capacity_per_member": capacity}
+    for name, value in changes.items():
+        if name not in known:
+            raise PolicyRefused(f"{name} is no field of a policy; there are {', '.join(known)}")
+        given[name] = _as_field(name, value, known[name])
+    try:
+        return replace(policy, **given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PolicyRefused(f"policy: {error}") from error
+
+
+def _as_field(name: str, value: Any, present: Any) -> Any:
+    if isinstance(present, timedelta) or name == "lead_time":
+        try:
+            return parse_duration(str(value))
+        except (ValueError, OverflowError) as error:
+            raise PolicyRefused(f"{name}: {error}") from error
+    kind = type(present)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if present is None or kind is float:
+        if not number or not math.isfinite(value):
+            raise PolicyRefused(f"{name}={value!r} must be a number")
+        return float(value)
+    if kind is int and not (number and float(value).is_integer() and abs(value) <= MAX_COUNT):
+        raise PolicyRefused(f"{name}={value!r} must be a whole number of at most {MAX_COUNT}")
+    try:
+        return value if kind is bool and isinstance(value, bool) else kind(value)
+    except (ValueError, TypeError) as error:
+        raise PolicyRefused(f"{name}={value!r} cannot be meant") from error

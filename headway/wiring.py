@@ -203,6 +203,7 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
     settings, jobs = app.settings, Jobs(app.board, app.metrics, app.clock)
     registry = open_registry(settings)
     service = open_forecasts(settings, app.store, registry)
+    runners: dict[str, GroupRunner] = {}
     properties = settings.kafka_properties()
     if properties:
         record = _recording(app, stack)
@@ -231,6 +232,7 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
             observer = RecordedObserver(app, topics, target)
         stack.callback(observer.close)
         runner = GroupRunner(app, name, observer, target, service, settings.jobs.act_every)
+        runners[name] = runner
         zone = settings.grid(name).timezone
         jobs.every("forecast", name, settings.grid(name).step, runner.forecast)
         jobs.on_demand("plan", name, runner.plan)
@@ -239,6 +241,7 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
         jobs.cron("seal", name, settings.jobs.seal, zone, _over(topics, app.store.seal, app.clock, "days sealed"))
         jobs.cron("prune", name, settings.jobs.prune, zone, _over(topics, app.store.prune, app.clock, "blocks pruned"))
     app.jobs = jobs
+    app.what_if = lambda group, changes, now: runners[group].what_if(changes, now)
     app.act_gate = lambda name: settings.against_acting(name)
     return jobs
 
@@ -252,11 +255,13 @@ def _recorded(app: Application, topics: tuple[str, ...], group: GroupId) -> Mapp
 def _recording(app: Application, stack: ExitStack) -> Callable[[], str]:
     from forecaster.ingest.kafka import KafkaOffsetSource
     from forecaster.ingest.recorder import Recorder
+    from forecaster.offsets import CountingPolicy
 
     settings = app.settings
     groups = {GroupId(name): app.view(name).topics for name in settings.named_groups}
     source = KafkaOffsetSource(settings.kafka_properties(), clock=app.clock)
-    recorder = Recorder(app.store, source, groups, clock=app.clock)
+    step_s = min((settings.grid(name).step_s for name in settings.named_groups), default=60)
+    recorder = Recorder(app.store, source, groups, policy=CountingPolicy(step_s=step_s), clock=app.clock)
     stack.callback(recorder.close)
 
     def record() -> str:

@@ -10,6 +10,7 @@ from headway import __version__
 from headway.api import groups, operate, problems, status
 from headway.api.gate import Gate, digest
 from headway.api.page import mount_page
+from headway.api.reference import mount_reference
 from headway.application import Application
 from headway.errors import SettingsRefused
 from headway.settings import Settings, secret
@@ -42,7 +43,7 @@ def create_app(application: Application) -> FastAPI:
         title="Headway",
         version=__version__,
         description="Predictive autoscaling of Kafka consumer groups: forecasts, plans and decisions.",
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
     )
     app.state.application = application
@@ -52,6 +53,7 @@ def create_app(application: Application) -> FastAPI:
     for module in (groups, operate, status):
         app.include_router(module.router)
     mount_page(app)
+    mount_reference(app)
     app.add_middleware(
         Gate,
         metrics=application.metrics,

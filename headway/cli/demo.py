@@ -54,7 +54,9 @@ def command(
 
 
 def _play(replay: Replay, url: str, began: float) -> dict[str, Any]:
+    import sys
     import time
+    from datetime import timedelta
 
     world = replay.scene.world
     start = replay.prepare()
@@ -69,12 +71,17 @@ def _play(replay: Replay, url: str, began: float) -> dict[str, Any]:
     replay.reactive = outcomes["rate_reactive"].changes
     replay.app.ready = True
     minutes = int((world.end - start).total_seconds() // 60)
+    told = world.start
     with bar("replaying", minutes) as progress:
         for minute in range(minutes + 1):
             tick = replay.step()
             if minute % 15 == 0 and tick.snapshot is not None:
                 rate, _ = tick.snapshot.arrival_rate
-                progress.advance(15, f"{tick.at:%a %H:%M}  {rate:,.0f} records/s, {tick.snapshot.working} members")
+                note = f"{tick.at:%a %H:%M}  {rate:,.0f} records/s, {tick.snapshot.working} members"
+                progress.advance(15, note)
+                if not sys.stderr.isatty() and tick.at - told >= timedelta(hours=6):
+                    told = tick.at
+                    say(note)
     ours = replay.outcome()
     outcomes = {"headway": ours, **outcomes}
     static = outcomes["static_peak"].hours
@@ -112,10 +119,15 @@ def _tables(summary: dict[str, Any]) -> None:
     emit_table(["forecast of the next hour", "WAPE"], [[name, f"{100 * v:.1f} %"] for name, v in errors.items() if v])
     if summary["coverage"] is not None:
         typer.echo(f"arrivals at or below the forecast q95: {100 * summary['coverage']:.1f} %")
+    ours, rule = summary["policies"]["headway"], summary["policies"]["rate_reactive"]
+    typer.echo(
+        f"beside the rate rule on the same arrivals: {100 * (ours['hours'] / rule['hours'] - 1):+.0f} % member-hours, "
+        f"{ours['rescales_per_day']:.0f} rescales a day instead of {rule['rescales_per_day']:.0f}"
+    )
     late = {name: f["late_share"] for name, f in summary["policies"].items() if name != "perfect"}
     better = [name for name, share in late.items() if name != "headway" and share <= late["headway"]]
     if better:
-        typer.echo(f"not fewer late records than: {', '.join(better)}")
+        typer.echo(f"no fewer late records than: {', '.join(better)}")
     typer.echo(f"{summary['seconds']} s")
 
 

@@ -245,3 +245,17 @@ def gone(error):
         raise error
 
     return away
+
+
+def test_page_and_reference_load_nothing_from_elsewhere(client):
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    for name in ("app.js", "charts.js", "style.css", "bokeh.js", "bokeh-api.js"):
+        assert client.get(f"/page/{name}").status_code == 200, name
+    assert client.get("/page/secrets.py").status_code == 404
+    reference = client.get("/docs").text
+    assert "GET /v1/groups/{group}/forecast" in reference
+    for text in (page.text, reference):
+        assert "http://" not in text
+        assert "https://" not in text

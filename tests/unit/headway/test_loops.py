@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from balancer.actuators.memory import MemoryActuator
-from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, TargetRefused
+from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, PolicyRefused, TargetRefused
 from forecaster.errors import StoreUnavailable
 from forecaster.serving import ForecastService
 from forecaster.stores.base import Cells, SeriesKey
 from forecaster.topics import TopicPartition
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, NotReady
 from headway.loops import GroupRunner, Guarded, RecordedObserver, recorded_state
 from headway.settings import Mode, Settings
 from tests.unit.headway.conftest import NOW
@@ -130,3 +130,26 @@ def test_only_the_leader_acts(application, runner, target):
     application.plans.lead("orders", "somebody else", timedelta(minutes=5))
     assert runner.act() == "another instance leads"
     assert target.current("orders") == 2
+
+
+def test_what_if_changes_nothing(application, runner, target):
+    record(application, [30.0, 30.0])
+    with pytest.raises(NotReady):
+        runner.what_if({}, NOW)
+    runner.act()
+    before = (target.current("orders"), application.plans.latest("orders"))
+    as_it_is = runner.what_if({}, NOW)["replicas"]
+    stronger = runner.what_if({"capacity": 40.0}, NOW)["replicas"]
+    capped = runner.what_if({"policy": {"max_replicas": 3, "slo": "30s"}}, NOW)
+    assert stronger <= as_it_is
+    assert capped["steps"][-1]["replicas"] <= 3
+    assert (target.current("orders"), application.plans.latest("orders")) == before
+    for wrong in (
+        {"max_replica": 3},
+        {"slo": 30},
+        {"max_replicas": 2.5},
+        {"max_replicas": 10**9},
+        {"late_target": "x"},
+    ):
+        with pytest.raises(PolicyRefused):
+            runner.what_if({"policy": wrong}, NOW)
