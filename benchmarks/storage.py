@@ -309,6 +309,7 @@ def main() -> None:
         "goals": {k: round(v, 5) for k, v in GOALS.items()},
         "met": {k: figures[k] <= goal for k, goal in GOALS.items()},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+        "load_average": [round(load, 1) for load in os.getloadavg()],
         "versions": {
             "python": platform.python_version(),
             "valkey": about.get("valkey_version"),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -309,6 +310,35 @@ def test_sealing_late_ticks_backfill_and_reading_at_once(kind: str, tmp_path: Pa
                 cells = store.read(ARRIVALS, I0 + 1440 - steps // 2, I0 + 1440 - steps // 2 + steps)
                 assert cells.values[0].tolist() == list(range(1, steps + 1))
                 store.seal("orders", T0 + timedelta(days=3))
+
+
+@pytest.mark.parametrize("kind", ["valkey", TIMESERIES])
+def test_a_tick_that_comes_while_its_day_is_being_sealed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after its day was packed and before the day is noted as sealed: the day must stay open."""
+    with (
+        started(kind, tmp_path) as server,
+        contextlib.closing(open_store(server.url, "main")) as store,
+        contextlib.closing(open_store(server.url, "main")) as recorder,
+    ):
+        recorder.append([tick(I0, 1)])
+        pack = store._sealed.seal
+
+        def pack_then_tick(*args: Any) -> Cells | None:
+            packed = pack(*args)
+            recorder.append([tick(I0 + 1, 2)])
+            return packed
+
+        monkeypatch.setattr(store._sealed, "seal", pack_then_tick)
+        store.seal("orders", T0 + timedelta(days=1, hours=1))
+        monkeypatch.undo()
+        for _ in range(2):
+            assert sums(store, ARRIVALS, 2) == [6, 9]
+            store.seal("orders", T0 + timedelta(days=1, hours=1))
+        meta = store.meta("orders")
+        assert meta is not None
+        assert meta.sealed_to_day == I0 // 1440 + 1
 
 
 def test_two_recorders_that_disagree_on_the_partitions(tmp_path: Path) -> None:
