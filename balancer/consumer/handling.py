@@ -36,6 +36,8 @@ class Handling:
     def __init__(self, settings: WorkerSettings, handler: Callable[[Any], Any], batch: bool, emit: Emit) -> None:
         self._handler = handler
         self._emit = emit
+        self.write: Callable[[Any, bytes], None] | None = None
+        """The short way of the commonest result, bytes for the output topic; set once the worker has begun."""
         self._plain_results = settings.mode is Mode.SINK
         self._loop: asyncio.AbstractEventLoop | None = None
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
@@ -48,7 +50,8 @@ class Handling:
             self.run = self._one_by_one
 
     def _one_by_one(self, batch: list[Any], holdings: Holdings, until: float) -> tuple[int, list[Any], list[Misfit]]:
-        get, handler, clock = holdings.get, self._handler, time.monotonic
+        write = self.write
+        get, handler, clock, take_result = holdings.get, self._handler, time.monotonic, self._take_result
         handled, misfits = 0, []
         for index, message in enumerate(batch):
             if message.error() is not None:
@@ -61,8 +64,10 @@ class Handling:
             record = Record(message, held.lease.epoch)
             try:
                 result = handler(record)
-                if result is not None:
-                    self._take_result(held, record, result)
+                if type(result) is bytes and write is not None:
+                    write(message.key(), result)
+                elif result is not None:
+                    take_result(held, record, result)
             except (WorkerFenced, TransactionAborted):
                 raise
             except Exception as failure:

@@ -115,7 +115,8 @@ class LeaseKeeper:
         name, third = str(self.owner.instance), self._ttl.total_seconds() / 3
         due = time.monotonic()
         while not self._stopped.is_set() and self.refused is None:
-            woken = self._store.wait(name, timedelta(seconds=max(0.001, due - time.monotonic())))
+            left = min(0.25, max(0.001, due - time.monotonic()))  # in short waits, so that a stop is quick
+            woken = self._store.wait(name, timedelta(seconds=left))
             if woken or time.monotonic() >= due:
                 self._renew()
                 due = time.monotonic() + third

@@ -166,6 +166,8 @@ class PlannedConsumer:
             self._client = DataConsumer(s, client_id)
             self._data.warm(s.topics)
             self._effects.warm(t for t in (s.output_topic, s.dead_letter_topic) if t)
+        if s.output_topic and self._sink is None:
+            self._handling.write = self._write
         self._keeper.say(ready=True)
         self.is_ready.set()
         log.info("%s of group %s is ready", owner, s.group)
@@ -239,6 +241,12 @@ class PlannedConsumer:
             effects.begin()
         for key, value in outputs:
             effects.produce(topic or "", key, value)
+
+    def _write(self, key: Any, value: bytes) -> None:
+        effects = self._effects
+        if not effects.is_open:
+            effects.begin()
+        effects.produce(self.settings.output_topic or "", key, value)
 
     # -- commits ------------------------------------------------------------------------------------------------
     def _settle(self) -> None:
