@@ -228,7 +228,7 @@ def main() -> None:
     result: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     result |= {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start",
-        "versions": {"kafka": VERSION, "confluent-kafka": ck.version()[0], "librdkafka": ck.libversion()[0],
+        "versions": {"kafka": VERSION, "confluent-kafka": str(ck.version()), "librdkafka": str(ck.libversion()[0]),
                      "python": platform.python_version()},
         "command": "python -m benchmarks.handover " + " ".join(sys.argv[1:]),
     }  # fmt: skip

@@ -91,23 +91,24 @@ def planned(bootstrap: str, topic: str, out: str, partitions: int, records: int)
         drain_timeout=timedelta(0),
         properties=QUIET,
     )
-    count, began, cpu = 0, 0.0, 0.0
+    count, began, cpu, ended, cpu_end = 0, 0.0, 0.0, 0.0, 0.0
 
     def handle(record: Record) -> bytes | None:
-        nonlocal count, began, cpu
+        nonlocal count, began, cpu, ended, cpu_end
         if not count:
             began, cpu = time.monotonic(), time.process_time()
         count += 1
-        if count >= records:
+        if count == records:
+            ended, cpu_end = time.monotonic(), time.process_time()
             consumer.stop()
         return record.value
 
     consumer = PlannedConsumer(settings, handle, leases=store)
     mover.start()
     consumer.run()
-    speed = Speed(count / (time.monotonic() - began), (time.process_time() - cpu) / count * 1e6)
     mover.stop()
-    return speed
+    last_commit = consumer._pulse.commit_s / max(1, consumer._pulse.commits)
+    return Speed(records / (ended - began + last_commit), (cpu_end - cpu) / records * 1e6)
 
 
 def fill(bootstrap: str, topic: str, partitions: int, records: int) -> None:
