@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forecaster.drift import DriftPolicy, drift
+from forecaster.drift import DriftPolicy, ScoreLog, drift
 from forecaster.errors import StoreError
 from forecaster.forecast import Forecast, ForecastResult, Rung
 from forecaster.gate import GatePolicy, Verdict, verdict
 from forecaster.methods.base import DEFAULT_LEVELS
 from forecaster.scorekeeping import Scorekeeper
 from forecaster.serving import ForecastService
+
+READ_AGAIN_AFTER = timedelta(minutes=5)
+"""How long a score log that was read serves: nine days of a dozen series need not be read at every tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class ForecastDesk:
         self._scores = scores
         self._gate = gate or GatePolicy()
         self._drifting = drifting or DriftPolicy()
+        self._logs: dict[str, tuple[datetime, ScoreLog | None]] = {}
 
     def forecast(
         self, topic: str, now: datetime, horizon: timedelta, levels: Sequence[float] = DEFAULT_LEVELS
@@ -78,7 +82,7 @@ class ForecastDesk:
         candidate = self.service.forecast(topic, now, horizon, levels)
         problem = self._keep_scores(topic, now, candidate)
         try:
-            log = self._scores.log(topic, now)
+            log = self._log(topic, now)
         except StoreError as exc:
             return Served(candidate, candidate, None, f"scores cannot be read: {exc}")
         if log is None:
@@ -95,6 +99,13 @@ class ForecastDesk:
         """Return what drifted in a topic, or None; raises :class:`forecaster.errors.StoreError`."""
         log = self._scores.log(topic, now)
         return None if log is None else drift(log, now, self._drifting)
+
+    def _log(self, topic: str, now: datetime) -> ScoreLog | None:
+        """Return the score log, read again every few minutes: the gate looks by the hour."""
+        kept = self._logs.get(topic)
+        if kept is None or not timedelta(0) <= now - kept[0] < READ_AGAIN_AFTER:
+            kept = self._logs[topic] = (now, self._scores.log(topic, now))
+        return kept[1]
 
     def _keep_scores(self, topic: str, now: datetime, candidate: ForecastResult) -> str | None:
         """Note a forecast and settle older ones; a store that refuses scores must not stop forecasts."""
