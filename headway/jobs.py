@@ -100,8 +100,9 @@ class Jobs:
         self._log = logger("jobs")
 
     def every(self, name: str, group: str | None, interval: timedelta, run: Callable[[], str]) -> None:
-        """Run a job in intervals, beginning at once."""
-        trigger = IntervalTrigger(seconds=interval.total_seconds(), timezone=UTC)
+        """Run a job at once, and in intervals from midnight UTC, so that looks fall on the boundaries of steps."""
+        began = datetime(1970, 1, 1, tzinfo=UTC)
+        trigger = IntervalTrigger(seconds=interval.total_seconds(), start_date=began, timezone=UTC)
         self._add(_Job(name, group, run, trigger, threading.Lock()), at_once=True)
 
     def cron(self, name: str, group: str | None, expression: str, timezone: str, run: Callable[[], str]) -> None:

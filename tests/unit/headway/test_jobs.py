@@ -61,3 +61,10 @@ def test_cron_means_what_cron_means_in_local_time():
     monday = CronTrigger("0 8 * * 1", "Europe/Berlin").get_next_fire_time(None, datetime(2026, 3, 26, tzinfo=UTC))
     assert monday == datetime(2026, 3, 30, 8, tzinfo=ZoneInfo("Europe/Berlin"))
     assert monday.astimezone(UTC).hour == 6  # after the clock change
+
+
+def test_intervals_fall_on_the_boundaries_of_steps(jobs):
+    jobs.every("record", None, timedelta(seconds=60), lambda: "done")
+    now = datetime(2026, 1, 5, 9, 0, 23, tzinfo=UTC)
+    upcoming = jobs._jobs["record"].trigger.get_next_fire_time(None, now)
+    assert upcoming == datetime(2026, 1, 5, 9, 1, tzinfo=UTC)
