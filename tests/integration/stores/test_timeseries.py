@@ -136,7 +136,7 @@ def test_history_in_order_goes_straight_in(store: RedisSeriesStore, raw: redis.R
 
 
 def test_history_behind_the_newest_costs_the_server_little(store: RedisSeriesStore, raw: redis.Redis) -> None:
-    """The naive way takes the server at least five times as long, even here (more with longer series)."""
+    """The naive way takes the server at least twice as long (benchmarks/storage.py has the figure)."""
     newer = cells(I0, np.random.default_rng(0).poisson(50, (4, 8000)))
     older = cells(I0 - 8000, np.random.default_rng(1).poisson(50, (4, 8000)))
 
@@ -160,7 +160,7 @@ def test_history_behind_the_newest_costs_the_server_little(store: RedisSeriesSto
                 for word in (name, i * 60_000, value)
             ]
             raw.execute_command("TS.MADD", *words)
-    assert server_s() - began > 5 * ours
+    assert server_s() - began > 2 * ours
 
 
 def test_a_key_of_another_kind_is_told(store: RedisSeriesStore, raw: redis.Redis) -> None:
