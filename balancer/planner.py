@@ -173,7 +173,7 @@ def plan(
         steps=tuple(steps),
         bound_by=bound,
         reasons=tuple(dict.fromkeys(reasons)),
-        lower_bound=l2_bound(known, capacity) if policy.cap_at_partitions and known.size else _l1(known, capacity),
+        lower_bound=_lower_bound(known, capacity) if policy.cap_at_partitions else _l1(known, capacity),
         proposals=proposals(hot, now, timezone) if hot else (),
     )
     return Planned(made, memory)
@@ -408,6 +408,13 @@ def _loads(
     peaks: NDArray[np.float64] = forecast.rates[:, min(first, forecast.steps - 1) : last, level].max(axis=1)
     by_number = dict(zip(forecast.partitions, peaks.tolist(), strict=True))
     return {tp: max(by_number.get(tp.partition, 0.0), rate or 0.0) for tp, rate in seen.items()}
+
+
+def _lower_bound(loads: NDArray[np.float64], capacity: float) -> int:
+    """Return L2; where no load is above half a member it is L1, which costs nothing."""
+    if not loads.size or loads.max() <= capacity / 2:
+        return _l1(loads, capacity)
+    return l2_bound(loads, capacity)
 
 
 def _l1(loads: NDArray[np.float64], capacity: float) -> int:

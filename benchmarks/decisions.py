@@ -14,6 +14,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -78,8 +79,10 @@ def minutes_of(folder: Path, wanted: TraceSet) -> np.ndarray:
     return np.round(per_minute)
 
 
-def measure(name: str, start_s: float, folder: Path, say: Any) -> dict[str, Any]:
-    """Return figures of every policy on one set at one start time."""
+def measure(
+    name: str, start_s: float, folder: Path, say: Callable[[str], None], keep: Callable[[dict[str, Any]], None]
+) -> None:
+    """Measure every policy on one set at one start time; ``keep`` gets what there is after each stage."""
     wanted = SETS[name]
     minutes = minutes_of(folder, wanted)
     first = minutes.size - WEEK
@@ -107,7 +110,17 @@ def measure(name: str, start_s: float, folder: Path, say: Any) -> dict[str, Any]
     began = time.process_time()
     outcomes["headway"] = run_headway(world, batch, knobs)
     seconds["headway_cpu_s"] = time.process_time() - began
-    say(f"{name} {start_s:g} s: {describe(knobs)}: {line(outcomes['headway'], limit_hours(world))}")
+    limit = limit_hours(world)
+
+    def figures() -> dict[str, Any]:
+        measured = {k: replace(o, hours_vs_limit=o.hours / limit).figures() for k, o in outcomes.items()}
+        return {**measured, "knobs": knobs.to_json(), "seconds": seconds}
+
+    say(f"{name} {start_s:g} s: {describe(knobs)}: {line(outcomes['headway'], limit)}")
+    for rival in ("static_peak", "perfect", "cron_last_week"):
+        outcomes[rival] = run_rival(rival, world, Wish(late_share=1e-4))
+        say(f"  {rival:28s} {line(outcomes[rival], limit)}")
+    keep(figures())
 
     rows, before = (past.minutes, past.before[:, -1]) if past is not None else history_weeks(world.history)
     grids: dict[str, Grid] = {
@@ -121,14 +134,13 @@ def measure(name: str, start_s: float, folder: Path, say: Any) -> dict[str, Any]
             ("at_our_late", Wish(late_share=max(ours_late, 1e-6))),
         ):
             policy, words = choose(grid, scores, wish)
-            outcomes[f"{rival}_{suffix}"] = run_rule(world, policy, (words,))
-    for rival in ("cron_last_week", "flink", "static_peak", "perfect"):
-        outcomes[rival] = run_rival(rival, world, Wish(late_share=1e-4))
-    limit = limit_hours(world)
-    for policy_name, outcome in outcomes.items():
-        say(f"  {policy_name:28s} {line(outcome, limit)}")
-    figures = {k: replace(o, hours_vs_limit=o.hours / limit).figures() for k, o in outcomes.items()}
-    return {**figures, "knobs": knobs.to_json(), "seconds": seconds}
+            label = f"{rival}_{suffix}"
+            outcomes[label] = run_rule(world, policy, (words,))
+            say(f"  {label:28s} {line(outcomes[label], limit)}")
+        keep(figures())
+    outcomes["flink"] = run_rival("flink", world, Wish(late_share=1e-4))
+    say(f"  {'flink':28s} {line(outcomes['flink'], limit)}")
+    keep(figures())
 
 
 def line(outcome: Outcome, limit: float) -> str:
@@ -148,14 +160,17 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.sets.split(","):
         for start in args.starts.split(","):
-            figures = measure(name, float(start), args.traces, lambda text: print(text, flush=True))
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            kept = json.loads(args.out.read_text()) if args.out.exists() else {}
-            kept.setdefault("decisions", {}).setdefault(name, {})[start] = figures
-            kept["machine"] = {"system": platform.platform(), "cores": os.cpu_count()}
-            kept["versions"] = {"python": sys.version.split()[0], "numpy": np.__version__}
-            kept["command"] = "python -m benchmarks.decisions"
-            args.out.write_text(json.dumps(kept, indent=1) + "\n")
+
+            def keep(figures: dict[str, Any], name: str = name, start: str = start) -> None:
+                args.out.parent.mkdir(parents=True, exist_ok=True)
+                kept = json.loads(args.out.read_text()) if args.out.exists() else {}
+                kept.setdefault("decisions", {}).setdefault(name, {})[start] = figures
+                kept["machine"] = {"system": platform.platform(), "cores": os.cpu_count()}
+                kept["versions"] = {"python": sys.version.split()[0], "numpy": np.__version__}
+                kept["command"] = "python -m benchmarks.decisions"
+                args.out.write_text(json.dumps(kept, indent=1) + "\n")
+
+            measure(name, float(start), args.traces, lambda text: print(text, flush=True), keep)
 
 
 if __name__ == "__main__":
