@@ -158,8 +158,10 @@ def _lines(
 
 @contextmanager
 def _open(path: Path) -> Iterator[TextIO]:
+    # The mark with which some spreadsheets begin a file is no part of the first column's name.
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
+        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
             yield file
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, csv.Error) as error:
         raise HeadwayError(f"{path} is not a CSV file: {error}") from error

@@ -75,6 +75,13 @@ def test_a_fixed_number_of_consumers(loads, capsys):
     assert code == 0 and figures["range"]["busiest"] == [0.9, 1.1] and figures["keep"]["busiest"][1] <= 0.7
 
 
+def test_a_file_from_a_spreadsheet(tmp_path, capsys):
+    path = tmp_path / "loads.csv"
+    path.write_bytes(b"\xef\xbb\xbfrow,partition,load\r\n1,0,10\r\n1,1,20\r\n")
+    code, text, _ = run(capsys, "--loads", path, "--capacity", 100, "--json")
+    assert code == 0 and json.loads(text)["consumers"] == [1]
+
+
 def test_gzip_and_hot_partitions(tmp_path, capsys):
     path = tmp_path / "loads.csv.gz"
     path.write_bytes(gzip.compress(b"row,partition,load\n1,7,130\n1,8,10\n"))
