@@ -79,6 +79,8 @@ def pack(
     >>> pack(np.array([66.0, 20.0, 30.0, 45.0]), np.array([100.0, 100.0]), np.array([0, 0, 0, 1])).owner
     array([0, 1, 0, 1])
     """
+    if budget is not None and budget >= loads.size:
+        budget = None
     members = capacity.size
     usable = capacity > 0
     held = owner >= 0
