@@ -75,7 +75,7 @@ def find_periods(logs: Floats, steps_per_day: int) -> tuple[Period, ...]:
 def _limit(length: int, period: int, candidates: int) -> float:
     """Return the share that must be removed: slot means of noise lose variance, so four standard errors are rare."""
     half = max(length // 2, 1)
-    return max(LEAST_SHARE, (4.0 + np.log(candidates)) * np.sqrt(2.0 * period) / half)
+    return max(LEAST_SHARE, float((4.0 + np.log(candidates)) * np.sqrt(2.0 * period) / half))
 
 
 def _explained(values: Floats, period: int) -> float:

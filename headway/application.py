@@ -15,7 +15,8 @@ from headway.board import Board, GroupView
 from headway.errors import HeadwayError, UnknownGroup
 from headway.metrics import Metrics
 from headway.operations import Operations
-from headway.settings import Mode, Settings
+from headway.sections import Mode
+from headway.settings import Settings
 from headway.wire import Document
 
 

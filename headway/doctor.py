@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from forecaster.topics import GroupId
 from headway.errors import one_line
-from headway.settings import KubernetesActuator, ProcessActuator, Settings, WebhookActuator
+from headway.sections import KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.settings import Settings
 
 if TYPE_CHECKING:
     from forecaster.stores.base import SeriesStore

@@ -28,7 +28,7 @@ from headway.application import Application
 from headway.board import GroupView, ReplicaPoint
 from headway.durations import parse_duration
 from headway.errors import HeadwayError, NotReady
-from headway.settings import Mode
+from headway.sections import Mode
 from headway.wire import Document, plan_document
 
 if TYPE_CHECKING:

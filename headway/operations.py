@@ -17,7 +17,7 @@ from balancer.prescaling import Rule, is_over, rule_from_json, rule_to_json
 from forecaster.topics import GroupId
 from headway.audit import Audit
 from headway.errors import HeadwayError, NotReady
-from headway.settings import Mode
+from headway.sections import Mode
 from headway.wire import instant, parse_instant
 
 ALL = "*"

@@ -14,14 +14,8 @@ from forecaster.topics import GroupId, TopicPartition
 from headway.audit import Audit
 from headway.errors import HeadwayError
 from headway.operations import Operations
-from headway.settings import (
-    KedaActuator,
-    KubernetesActuator,
-    ProcessActuator,
-    Settings,
-    WebhookActuator,
-    secret,
-)
+from headway.sections import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.settings import Settings, secret
 
 if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecaster's libraries
     from balancer.actuators.base import Actuator

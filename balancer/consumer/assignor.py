@@ -67,7 +67,7 @@ def share_out(
     return {member: sorted(mine) for member, mine in found.items()}
 
 
-class PlannedAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
+class PlannedAssignor(AbstractPartitionAssignor):
     """Shares partitions out by the plan's weights.
 
     Parameters

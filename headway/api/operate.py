@@ -18,7 +18,7 @@ from headway.api.problems import problem
 from headway.board import GroupView
 from headway.durations import parse_duration
 from headway.operations import ALL
-from headway.settings import Mode
+from headway.sections import Mode
 from headway.wire import encode, instant, parse_instant
 
 router = APIRouter(prefix="/v1", tags=["operate"])

@@ -24,7 +24,8 @@ def command(
     It is kept in the store, holds over the settings file, and every instance sees it with its next tick.
     """
     from headway.errors import HeadwayError, UnknownGroup
-    from headway.settings import Mode, load
+    from headway.sections import Mode
+    from headway.settings import load
     from headway.wiring import open_operations, utc_now
 
     settings = load(config)

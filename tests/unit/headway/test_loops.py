@@ -15,7 +15,8 @@ from forecaster.stores.base import Cells, SeriesKey
 from forecaster.topics import TopicPartition
 from headway.errors import HeadwayError, NotReady
 from headway.loops import GroupRunner, Guarded, RecordedObserver, recorded_state
-from headway.settings import Mode, Settings
+from headway.sections import Mode
+from headway.settings import Settings
 from tests.unit.headway.conftest import NOW
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from balancer.policy import AssignmentKind, ScalingPolicy
 from headway.errors import SettingsRefused
-from headway.settings import Mode, Settings, load
+from headway.sections import Mode
+from headway.settings import Settings, load
 
 EXAMPLE = """
 cluster = "main"

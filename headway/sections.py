@@ -1,0 +1,282 @@
+"""The tables of ``headway.toml``: each key with its bound, default and meaning.
+
+Values only: `headway.settings` reads files and the environment, and puts the tables together.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from balancer.policy import AssignmentKind
+from forecaster.timegrid import TimeGrid
+from headway.durations import parse_duration
+
+PREFIX = "HEADWAY_"
+"""Of every environment variable that is read."""
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        return parse_duration(value)
+    raise ValueError(f'{value!r} has no unit; write it as text, such as "{value}s"')
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+
+
+class Mode(StrEnum):
+    """What Headway may do with a group."""
+
+    OFF = "off"
+    RECOMMEND = "recommend"
+    SHADOW = "shadow"
+    ACT = "act"
+
+
+class Section(BaseModel):
+    """A table of the settings file: unknown keys are refused with the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
+    secrets: ClassVar[frozenset[str]] = frozenset()
+    """Fields that may come from the environment or a file only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        for key in data:
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.5)
+                hint = f"the nearest known key is {near[0]!r}" if near else f"known: {', '.join(cls.model_fields)}"
+                raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", {"key": repr(key), "hint": hint})
+        return data
+
+
+class StoreSettings(Section):
+    """Where series and plans live. Absent: an embedded server in the state folder."""
+
+    secrets = frozenset({"password"})
+    url: str | None = None
+    """``redis://``, ``rediss://`` or ``unix://``; without a password, which comes from ``password_file``."""
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    layout: Literal["auto", "rows", "timeseries"] = "auto"
+    retention: Duration = timedelta(days=63)
+    """How long per-step series are kept."""
+
+
+class KafkaSettings(Section):
+    """How to reach the cluster."""
+
+    secrets = frozenset({"password"})
+    bootstrap_servers: str | None = None
+    properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Any client property, by its librdkafka name."""
+    password: SecretStr | None = None
+    """Becomes ``sasl.password``."""
+    password_file: Path | None = None
+
+    @field_validator("properties")
+    @classmethod
+    def _no_secrets(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key in value:
+            if key in ("sasl.password", "ssl.key.password", "ssl.keystore.password"):
+                raise ValueError(f"{key} is a secret; use kafka.password_file or {PREFIX}KAFKA__PASSWORD")
+        return value
+
+
+class ApiSettings(Section):
+    """HTTP server. Without tokens it binds loopback only."""
+
+    secrets = frozenset({"read_token", "write_token"})
+    host: str = "127.0.0.1"
+    port: int = Field(default=8765, ge=0, le=65535)
+    read_token: SecretStr | None = None
+    read_token_file: Path | None = None
+    write_token: SecretStr | None = None
+    write_token_file: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    max_body_bytes: int = Field(default=8_000_000, ge=1024)
+    writes_per_minute: int = Field(default=600, ge=1)
+    """Writes and what-ifs that one client may send in a minute."""
+    whatifs_at_once: int = Field(default=2, ge=1, le=32)
+
+
+class ScalerSettings(Section):
+    """KEDA external scaler (gRPC)."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=9090, ge=0, le=65535)
+    max_age: Duration = timedelta(minutes=5)
+    """An older plan is not answered with: status UNAVAILABLE instead."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+
+
+class ModelSettings(Section):
+    """Where artefacts live."""
+
+    secrets = frozenset({"hmac_key"})
+    path: Path | None = None
+    """Default: ``models/`` of a checkout, else ``models`` in the state folder."""
+    hmac_key: SecretStr | None = None
+    hmac_key_file: Path | None = None
+
+
+class JobSettings(Section):
+    """When the scheduled jobs run; ``record``, ``forecast`` and ``plan`` follow each group's step."""
+
+    act_every: Duration = timedelta(seconds=15)
+    retrain: str = "15 3 * * *"
+    """Cron expression, in the group's time zone."""
+    seal: str = "5 * * * *"
+    prune: str = "35 4 * * *"
+    horizon: Duration = timedelta(hours=24)
+    """How far ahead forecasts and plans reach."""
+    history: Duration = timedelta(days=56)
+    """How far back training reads."""
+
+    @field_validator("retrain", "seal", "prune")
+    @classmethod
+    def _cron(cls, value: str) -> str:
+        from cronsim import CronSim, CronSimError
+
+        try:
+            CronSim(value, datetime(2026, 1, 1, tzinfo=UTC))
+        except CronSimError as exc:
+            raise ValueError(f'{value!r} is not a cron expression such as "15 3 * * *"') from exc
+        return value
+
+
+class NoActuator(Section):
+    """Recommends only."""
+
+    kind: Literal["none"] = "none"
+
+
+class ProcessActuator(Section):
+    """Runs the members as processes of this machine."""
+
+    kind: Literal["process"]
+    command: list[str] = Field(min_length=1)
+    log_dir: Path | None = None
+
+
+class KubernetesActuator(Section):
+    """Sets a scale subresource."""
+
+    kind: Literal["kubernetes"]
+    resource: str = "deployments"
+    api: str = "apps/v1"
+    """``group/version`` of the resource."""
+    namespace: str = "default"
+    name: str
+
+
+class KedaActuator(Section):
+    """KEDA asks the scaler; nothing is pushed."""
+
+    kind: Literal["keda"]
+
+
+class WebhookActuator(Section):
+    """Posts a signed request."""
+
+    kind: Literal["webhook"]
+    url: str
+    secret_file: Path | None = None
+
+
+ActuatorSettings = Annotated[
+    NoActuator | ProcessActuator | KubernetesActuator | KedaActuator | WebhookActuator, Field(discriminator="kind")
+]
+
+
+class GroupDefaults(Section):
+    """What every group inherits, and may say for itself. ``None``: learned, or the policy's own default."""
+
+    step: Duration | None = None
+    mode: Mode | None = None
+    timezone: str | None = None
+    assignment: AssignmentKind | None = None
+    assignor: str | None = None
+    capacity_per_member: float | None = None
+    start_time: Duration | None = None
+    pause: Duration | None = None
+    slo: Duration | None = None
+    late_target: float | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    cap_at_partitions: bool | None = None
+    rescales_per_day: int | None = None
+    moves_per_hour: int | None = None
+    scale_down_dwell: Duration | None = None
+    cooldown: Duration | None = None
+    target_utilization: float | None = None
+    hot_share: float | None = None
+    skew_limit: float | None = None
+    snapshot_max_age: Duration | None = None
+    price_per_member_hour: float | None = None
+    cpu_limit: float | None = Field(default=None, gt=0, le=1)
+    lease_ttl: Duration | None = None
+    commit_interval: Duration | None = None
+    holidays: str | None = None
+    approval: bool | None = None
+    """True: a plan of mode ``act`` waits for a person."""
+    actuator: ActuatorSettings | None = None
+
+    @field_validator("timezone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        if value is not None:
+            TimeGrid(60, value)
+        return value
+
+    @field_validator("step")
+    @classmethod
+    def _step(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None:
+            if value.total_seconds() % 1:
+                raise ValueError("step must be whole seconds")
+            TimeGrid(int(value.total_seconds()))
+        return value
+
+
+class GroupSettings(GroupDefaults):
+    """One group, or a pattern of groups (``[groups."orders-*"]``)."""
+
+    topics: tuple[str, ...] = ()
+    """Topics that the group reads. A pattern may leave them out: they are read off the group's commits."""
+
+
+class TopicSettings(Section):
+    """A routed topic."""
+
+    hash: Literal["murmur2", "crc32"] = "murmur2"
+    groups: tuple[str, ...] = ()
+    accept_unregistered: bool = False
+    max_partitions: int | None = Field(default=None, ge=1)
+    """Absent: never grows."""
+    hold_limit: Duration = timedelta(seconds=2)
+    stop_limit: Duration = timedelta(seconds=5)
