@@ -27,6 +27,7 @@ def read_trace(
     integers: bool = False,
     round_: bool = False,
     timezone: str = "UTC",
+    missing: float | None = None,
 ) -> ArrivalSeries:
     """Read a trace file, plain or gzip.
 
@@ -44,6 +45,9 @@ def read_trace(
         Round values to whole records (half up) instead.
     timezone
         Zone whose wall clock the seasons of the series follow.
+    missing
+        What the file writes where nothing is known, such as -1: a row with exactly this value is a gap. Without it,
+        a negative value is refused.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def read_trace(
     InputRefused
         If the file cannot be opened or read, or is not unambiguous; names file, line, value and remedy.
     """
-    rows = read_rows(Path(path), series, integers and not round_, round_, timezone)
+    rows = read_rows(Path(path), series, integers and not round_, round_, timezone, missing)
     first, steps = rows.span()
     shape = (len(rows.names), steps)
     if steps * len(rows.names) > MAX_CELLS:
@@ -65,21 +69,26 @@ def read_trace(
         )
     order = _partition_order(rows.names)
     counts, known = np.zeros(shape), np.zeros(shape, dtype=np.bool_)
-    counts[order[rows.owners], rows.index - first] = rows.values
-    known[order[rows.owners], rows.index - first] = True
+    there = np.isfinite(rows.values)
+    counts[order[rows.owners], rows.index - first] = np.where(there, rows.values, 0.0)
+    known[order[rows.owners], rows.index - first] = there
     names = tuple(name for _, name in sorted(zip(order.tolist(), rows.names, strict=True)))
     return ArrivalSeries(topic_of(path), rows.grid, first, tuple(range(len(names))), counts, known, names)
 
 
 def read_each(
-    path: str | Path, integers: bool = False, round_: bool = False, timezone: str = "UTC"
+    path: str | Path,
+    integers: bool = False,
+    round_: bool = False,
+    timezone: str = "UTC",
+    missing: float | None = None,
 ) -> list[ArrivalSeries]:
     """Read every series of a trace file by itself, each from its own first to its own last row.
 
     For sets of unrelated series (competitions, metrics of many services), which need not overlap in time. Parameters
     and refusals are those of :func:`read_trace`; all series share one step.
     """
-    rows = read_rows(Path(path), None, integers and not round_, round_, timezone)
+    rows = read_rows(Path(path), None, integers and not round_, round_, timezone, missing)
     out = []
     for who in np.argsort(_partition_order(rows.names)):
         mine = np.flatnonzero(rows.owners == who)
@@ -88,8 +97,9 @@ def read_each(
         if steps > MAX_CELLS:
             raise InputRefused(f"{path}: series {rows.names[who]} spans {steps} steps; check its timestamps")
         counts, known = np.zeros((1, steps)), np.zeros((1, steps), dtype=np.bool_)
-        counts[0, index - first] = rows.values[mine]
-        known[0, index - first] = True
+        there = np.isfinite(rows.values[mine])
+        counts[0, index - first] = np.where(there, rows.values[mine], 0.0)
+        known[0, index - first] = there
         name = rows.names[who]
         out.append(ArrivalSeries(topic_of(path), rows.grid, first, (0,), counts, known, (name,)))
     return out

@@ -28,7 +28,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceRows:
-    """What a file holds, row by row: step number, value, line, and position of its series in ``names``."""
+    """What a file holds, row by row: step number, value, line, and position of its series in ``names``.
+
+    A value is NaN where the row says that it is not known.
+    """
 
     names: list[str]
     grid: TimeGrid
@@ -49,8 +52,12 @@ class TraceRows:
         return f"from {start} (line {self.lines[early]}) to {end} (line {self.lines[late]})"
 
 
-def read_rows(place: Path, only: str | None, whole: bool, round_: bool, timezone: str) -> TraceRows:
+def read_rows(
+    place: Path, only: str | None, whole: bool, round_: bool, timezone: str, missing: float | None = None
+) -> TraceRows:
     """Read the rows of one file; ``only`` one series, ``whole`` records alone, rounded half up with ``round_``.
+
+    A row whose value is ``missing`` is not known.
 
     Raises
     ------
@@ -69,7 +76,7 @@ def read_rows(place: Path, only: str | None, whole: bool, round_: bool, timezone
             others.setdefault(name)
             continue
         at = _seconds(place, line, stamp)
-        values.append(_value(place, line, text, whole))
+        values.append(_value(place, line, text, whole, missing))
         who = owner.get(name)
         if who is None:
             if not name.strip():
@@ -111,6 +118,8 @@ def read_rows(place: Path, only: str | None, whole: bool, round_: bool, timezone
             f"(steps are counted from midnight UTC); sum the records into aligned steps"
         )
     records = np.array(values)
+    if np.isnan(records).all():
+        raise InputRefused(f"{place}: every row holds {missing:g}, which --missing says is not known; nothing to read")
     if round_:
         records = np.floor(records + 0.5)
     return TraceRows(list(owner), grid, at_s // step_s, records, line_no, who_no)
@@ -167,17 +176,19 @@ def _seconds(place: Path, line: int, stamp: str) -> int:
     return since.days * DAY_S + since.seconds
 
 
-def _value(place: Path, line: int, text: str, whole: bool) -> float:
+def _value(place: Path, line: int, text: str, whole: bool, missing: float | None) -> float:
     try:
         if not text.isascii() or "_" in text:
             raise ValueError
         value = float(text)
     except ValueError:
         raise InputRefused(f"{place}:{line}: {text!r} is no number; leave the row out where nothing is known") from None
-    if not math.isfinite(value):
-        raise InputRefused(f"{place}:{line}: {text} is not finite; leave the row out where nothing is known")
-    if value < 0:
-        raise InputRefused(f"{place}:{line}: {text} is negative; leave the row out where nothing is known")
+    if missing is not None and (value == missing or (math.isnan(value) and math.isnan(missing))):
+        return math.nan
+    if not math.isfinite(value) or value < 0:
+        what = "negative" if value < 0 else "not finite"
+        remedy = f"leave the row out where nothing is known, or say --missing={text.strip()}"
+        raise InputRefused(f"{place}:{line}: {text} is {what}; {remedy}")
     if whole and not value.is_integer():
         raise InputRefused(f"{place}:{line}: {text} is not a whole number of records; --round accepts decimals")
     return value

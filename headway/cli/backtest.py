@@ -36,6 +36,7 @@ def command(
     skew: sources.Skew = "zipf:1.0",
     seed: sources.Seed = 0,
     timezone: sources.Timezone = "UTC",
+    missing: sources.Missing = None,
     backend: sources.BackendName = "loky",
     jobs: sources.Jobs = 1,
     address: sources.Address = None,
@@ -55,7 +56,7 @@ def command(
 
     sources.exactly_one(input, topic)
     if input is not None:
-        history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
+        history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone, missing)
     else:
         with sources.recorded(config) as store:
             history = store.history(str(topic))

@@ -35,6 +35,7 @@ def command(
     skew: sources.Skew = "zipf:1.0",
     seed: sources.Seed = 0,
     timezone: sources.Timezone = "UTC",
+    missing: sources.Missing = None,
     config: sources.ConfigFile = None,
     json: Json = False,
 ) -> None:
@@ -51,7 +52,8 @@ def command(
         with sources.recorded(config) as store:
             result = store.service.forecast(topic, at or store.end(topic), ahead, asked)
     else:
-        history = sources.in_steps(_history(input, topic, at, config, (series, partitions, skew, seed, timezone)), step)
+        options = (series, partitions, skew, seed, timezone, missing)
+        history = sources.in_steps(_history(input, topic, at, config, options), step)
         steps = _steps(ahead, history.grid.step, horizon)
         result = _method(method, seed).fit([history]).predict(history, steps, asked)
     if json:

@@ -10,7 +10,7 @@ import typer
 
 from headway.cli.options import Config
 from headway.cli.output import Json, emit_json, emit_table
-from headway.cli.sources import Partitions, Seed, SeriesName, Skew
+from headway.cli.sources import Missing, Partitions, Seed, SeriesName, Skew
 
 if TYPE_CHECKING:
     from forecaster.ingest.replay import Loaded
@@ -36,6 +36,7 @@ def command(
     partitions: Partitions = None,
     skew: Skew = "zipf:1.0",
     seed: Seed = 0,
+    missing: Missing = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -48,7 +49,7 @@ def command(
     if (file is None) == (prometheus is None):
         raise typer.BadParameter("say either --input FILE or --prometheus URL", param_hint="--input")
     if file is not None:
-        loaded = _from_file(file, topic, series, round_, partitions, skew, seed, config)
+        loaded = _from_file(file, topic, series, round_, partitions, skew, seed, missing, config)
     else:
         loaded = _from_prometheus(str(prometheus), topic, since, step, selector, config)
     result = {
@@ -72,6 +73,7 @@ def _from_file(
     partitions: int | None,
     skew: str,
     seed: int,
+    missing: float | None,
     config: Path | None,
 ) -> Loaded:
     from forecaster.ingest.replay import load
@@ -81,7 +83,7 @@ def _from_file(
     from headway.wiring import open_series, store_url, utc_now
 
     settings = load_settings(config)
-    found = read_trace(file, series, integers=True, round_=round_)
+    found = read_trace(file, series, integers=True, round_=round_, missing=missing)
     say(
         f"{file}: {len(found.partitions)} series, step {found.grid.step_s} s, "
         f"{found.start:%Y-%m-%dT%H:%MZ} to {found.end:%Y-%m-%dT%H:%MZ}"

@@ -34,6 +34,7 @@ def command(
     min_replicas: Annotated[int, typer.Option(min=0)] = 1,
     max_replicas: Annotated[int, typer.Option(min=1)] = 64,
     timezone: sources.Timezone = "UTC",
+    missing: sources.Missing = None,
     config: sources.ConfigFile = None,
     json: Json = False,
 ) -> None:
@@ -56,7 +57,7 @@ def command(
     if capacity is None:
         raise typer.BadParameter("a trace needs --capacity, records/s of one member", param_hint="--capacity")
     assert input is not None
-    history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
+    history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone, missing)
     partitioned = partitions is not None or len(history.partitions) > 1
     now = history.end if at is None else sources.instant(at, "--at")
     if not history.start < now <= history.end:

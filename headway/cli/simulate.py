@@ -42,6 +42,7 @@ def command(
     late_target: Annotated[float, typer.Option(help="Share of records that may be late.")] = 1e-4,
     rescales_per_day: Annotated[int, typer.Option(min=1, help="Budget of changes a day.")] = 24,
     timezone: sources.Timezone = "UTC",
+    missing: sources.Missing = None,
     json: Json = False,
 ) -> None:
     """Run the control tick and rival policies over simulated members.
@@ -66,7 +67,7 @@ def command(
     if not 0 < capacity < float("inf"):
         raise HeadwayError(f"--capacity {capacity:g} must be a positive number of records/s")
     begin, stop = sources.instant(start, "--from"), sources.instant(end, "--to")
-    found = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone)
+    found = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone, missing)
     trace, gaps = arrivals_of(found, partitions is not None or len(found.partitions) > 1)
     if gaps:
         say(f"{gaps} missing values were bridged in a straight line: a gap is not zero")

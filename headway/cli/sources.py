@@ -28,6 +28,9 @@ Partitions = Annotated[int | None, typer.Option(help="Spread one series over so 
 Skew = Annotated[str, typer.Option(help="How unevenly: zipf:S or even.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Timezone = Annotated[str, typer.Option(help="Zone whose wall clock the seasons follow, such as Europe/Berlin.")]
+Missing = Annotated[
+    float | None, typer.Option(help="What the file writes where nothing is known, such as --missing=-1: a gap.")
+]
 BackendName = Annotated[Literal["loky", "dask", "ray"], typer.Option(help="Where the work runs.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Tasks at once.")]
 Address = Annotated[str | None, typer.Option(help="Of a Dask or Ray cluster; a local one is started without it.")]
@@ -79,13 +82,19 @@ def instant(text: str, option: str) -> datetime:
 
 
 def arrivals_of_file(
-    file: Path, series: str | None, partitions: int | None, skew: str, seed: int, timezone: str
+    file: Path,
+    series: str | None,
+    partitions: int | None,
+    skew: str,
+    seed: int,
+    timezone: str,
+    missing: float | None = None,
 ) -> ArrivalSeries:
     """Read a trace as a command's options say, and tell the user what it holds."""
     from forecaster.ingest.trace import read_trace, spread
     from headway.cli.output import say
 
-    found = read_trace(file, series, timezone=timezone)
+    found = read_trace(file, series, timezone=timezone, missing=missing)
     if partitions is not None:
         found = spread(found, partitions, skew, seed)
     say(

@@ -46,6 +46,7 @@ def command(
     skew: sources.Skew = "zipf:1.0",
     seed: sources.Seed = 0,
     timezone: sources.Timezone = "UTC",
+    missing: sources.Missing = None,
     backend: sources.BackendName = "loky",
     jobs: sources.Jobs = 1,
     address: sources.Address = None,
@@ -70,7 +71,7 @@ def command(
     if not (input or topic or everything):
         raise typer.BadParameter("say --input FILE, --topic TOPIC or --all", param_hint="--input")
     with ExitStack() as stack:
-        streams = list(_files(input or [], (series, partitions, skew, seed, timezone)))
+        streams = list(_files(input or [], (series, partitions, skew, seed, timezone, missing)))
         if topic or everything:
             store = stack.enter_context(sources.recorded(config))
             streams += [partial(store.history, name) for name in (store.store.topics() if everything else topic or ())]

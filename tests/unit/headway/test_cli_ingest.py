@@ -37,6 +37,15 @@ def test_what_is_refused_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pyt
     assert main(["ingest", "--topic", "orders"]) == 2
 
 
+def test_a_value_that_stands_for_missing_is_a_gap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders.csv").write_text(ROWS.replace(",0", ",-1"))
+    assert main(["ingest", "--input", "orders.csv", "--topic", "orders"]) == 1
+    assert "orders.csv:3: -1 is negative" in (err := capsys.readouterr().err) and "--missing=-1" in err
+    assert main(["ingest", "--input", "orders.csv", "--topic", "orders", "--missing=-1", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out == {"rows": 2, "steps": 4, "partitions": 1, "gaps": 2, "rejected": 0}
+
+
 def test_what_a_prometheus_knows_becomes_history(capsys: pytest.CaptureFixture[str]) -> None:
     now = time.time()
     with Prometheus() as prometheus:

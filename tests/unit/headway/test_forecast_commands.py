@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pandas as pd
 import pytest
 
 from headway.cli import main
+
+TRACES = Path(os.environ.get("HEADWAY_TRACES", Path(__file__).parents[3] / ".." / "shared" / "traces"))
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +191,40 @@ def test_refusals_are_one_line_with_the_remedy(
 @pytest.mark.parametrize("command", ["forecast", "backtest", "train", "rollback"])
 def test_help_starts_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, command, "--help")[1].startswith(f"Example: headway {command} ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("forecast", "--horizon", "24h", "--method", "grid"),
+        ("backtest", "--horizon", "24h", "--origins", "1", "--methods", "grid"),
+        ("train", "--test-days", "1", "--out", "models"),
+        ("plan", "--capacity", "1"),
+        ("simulate", "--capacity", "1", "--from", "2026-01-18T00:00:00Z", "--to", "2026-01-18T06:00:00Z",
+         "--policies", "static_peak"),
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_every_command_takes_the_value_that_stands_for_missing(
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    rows = pd.read_csv(trace)
+    rows.loc[[30, 31, 400], "value"] = -1
+    rows.to_csv(tmp_path / "gaps.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, *command, "--input", "gaps.csv")
+    assert code == 1 and "gaps.csv:32: -1 is negative" in err and "--missing=-1" in err
+    code, _, err = run(capsys, *command, "--input", "gaps.csv", "--missing=-1")
+    assert code == 0, err
+    assert "0.39% missing" in err
+
+
+def test_backtest_answers_on_a_public_trace_that_writes_minus_one(capsys: pytest.CaptureFixture[str]) -> None:
+    file = TRACES / "melbourne_pedestrians_1h.csv.gz"
+    arguments = ("backtest", "--input", file, "--series", "sensor00", "--horizon", "24h", "--origins", "2")
+    code, out, _ = run(capsys, *arguments, "--methods", "grid", "--missing=-1", "--json")
+    assert code == 0 and json.loads(out)["methods"]["grid"]["answered"] == 1

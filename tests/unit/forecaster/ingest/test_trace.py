@@ -95,8 +95,8 @@ def test_decimals_are_refused_only_for_whole_records_and_rounded_on_request(tmp_
         ([row(0), row(1, "")], r":3: '' is no number"),
         ([row(0), row(1, "1_000")], r":3: '1_000' is no number"),
         ([row(0), row(1, "٣")], r":3: '٣' is no number"),
-        ([row(0), row(1, "-1")], r":3: -1 is negative"),
-        ([row(0), row(1, "nan")], r":3: nan is not finite"),
+        ([row(0), row(1, "-1")], r":3: -1 is negative; .* --missing=-1$"),
+        ([row(0), row(1, "nan")], r":3: nan is not finite; .* --missing=nan$"),
         ([row(0), row(1, "inf")], r":3: inf is not finite"),
         ([row(0), "2026-01-05T09:01:00,s,1"], r":3: .* has no zone"),
         ([row(0), "yesterday,s,1"], r":3: 'yesterday' is no ISO 8601 time"),
@@ -121,6 +121,25 @@ def test_decimals_are_refused_only_for_whole_records_and_rounded_on_request(tmp_
 def test_a_file_that_is_not_unambiguous_is_refused_with_its_line(tmp_path: Path, rows: list[str], message: str) -> None:
     with pytest.raises(InputRefused, match=message):
         read_trace(write(tmp_path, *rows))
+
+
+@pytest.mark.parametrize(("text", "value"), [("-1", -1.0), ("-1.0", -1.0), ("0", 0.0), ("nan", float("nan"))])
+def test_a_row_with_the_value_that_stands_for_missing_is_a_gap(tmp_path: Path, text: str, value: float) -> None:
+    path = write(tmp_path, row(0, text), row(1, "3"), row(2, text), row(3, "7"), row(4, text))
+    for series in (read_trace(path, integers=True, missing=value), read_each(path, round_=True, missing=value)[0]):
+        assert series.counts.tolist() == [[0, 3, 0, 7, 0]]
+        assert series.known.tolist() == [[False, True, False, True, False]]
+        assert series.start == START and series.grid.step_s == 60
+
+
+def test_exactly_one_value_stands_for_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, row(0, "-1"), row(1, "3"), row(2, "-2"))
+    with pytest.raises(InputRefused, match=r":4: -2 is negative; .* --missing=-2$"):
+        read_trace(path, missing=-1)
+    with pytest.raises(InputRefused, match=r":3: .* already given in line 2"):
+        read_trace(write(tmp_path, row(0, "-1"), row(0, "3"), row(1, "4")), missing=-1)
+    with pytest.raises(InputRefused, match="every row holds -1"):
+        read_trace(write(tmp_path, row(0, "-1"), row(1, "-1")), missing=-1)
 
 
 def test_files_that_are_no_traces(tmp_path: Path) -> None:
