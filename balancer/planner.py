@@ -16,20 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer import downstream
-from balancer.assignment import assign
 from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
 from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weights, scarce_price, wanted
 from balancer.demand import CELLS, corrected, correction_profile, forecast_cells
-from balancer.group import GroupSnapshot, Member
+from balancer.group import GroupSnapshot
 from balancer.hotspots import HotPartition, bound_of, hot_partitions, proposals
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
-from balancer.packing.bounds import l2_bound
+from balancer.ownership import loads_of, lower_bound, with_owners
 from balancer.plan import Bound, BoundKind, PlannedStep, ScalingPlan
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Effects, Rule, active, effects, spans
 from balancer.schedule import Schedule, schedule
-from balancer.stabilization import DAY, changed, moved, moves_left, stabilize
+from balancer.stabilization import DAY, changed, stabilize
 from forecaster.forecast import Forecast, ForecastResult, NoForecast
 from forecaster.topics import TopicPartition
 
@@ -162,18 +161,17 @@ def plan(
     if ceiling is not None and (why := downstream.reason(memory.downstream)):
         reasons.append(why)
     steps = _steps(want, ahead, replicas, now)
-    loads = _loads(snapshot, trusted, knobs, steps, now)
+    loads = loads_of(snapshot, trusted, knobs, steps, now)
     if policy.assignment is AssignmentKind.PLANNED:
-        steps, memory, more = _assigned(steps, snapshot, loads, policy, memory, capacity, now)
+        steps, memory, more = with_owners(steps, snapshot, loads, policy, memory, capacity, now)
         reasons += more
-    known = np.array([v for v in loads.values() if v is not None])
     made = ScalingPlan(
         group=snapshot.group,
         made_at=now,
         steps=tuple(steps),
         bound_by=bound,
         reasons=tuple(dict.fromkeys(reasons)),
-        lower_bound=_lower_bound(known, capacity) if policy.cap_at_partitions else _l1(known, capacity),
+        lower_bound=lower_bound(loads.values(), capacity, is_pooled=not policy.cap_at_partitions),
         proposals=proposals(hot, now, timezone) if hot else (),
     )
     return Planned(made, memory)
@@ -392,76 +390,3 @@ def _steps(want: Wanted, ahead: Schedule, replicas: int, now: datetime) -> list[
         )
         for s, end in zip(stretches, ends, strict=True)
     ]
-
-
-def _loads(
-    snapshot: GroupSnapshot, forecast: Forecast | None, knobs: Knobs, steps: Sequence[PlannedStep], now: datetime
-) -> dict[TopicPartition, float | None]:
-    """Return each partition's peak until the next planned step, or what is seen of it."""
-    seen: dict[TopicPartition, float | None] = {tp: p.arrival_rate for tp, p in snapshot.partitions.items()}
-    if forecast is None:
-        return seen
-    until = steps[1].start if len(steps) > 1 else forecast.origin + forecast.horizon
-    first = max(0, int((now - forecast.origin) / forecast.step))
-    last = max(first + 1, math.ceil((until - forecast.origin) / forecast.step))
-    level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
-    peaks: NDArray[np.float64] = forecast.rates[:, min(first, forecast.steps - 1) : last, level].max(axis=1)
-    by_number = dict(zip(forecast.partitions, peaks.tolist(), strict=True))
-    return {tp: max(by_number.get(tp.partition, 0.0), rate or 0.0) for tp, rate in seen.items()}
-
-
-def _lower_bound(loads: NDArray[np.float64], capacity: float) -> int:
-    """Return L2; where no load is above half a member it is L1, which costs nothing."""
-    if not loads.size or loads.max() <= capacity / 2:
-        return _l1(loads, capacity)
-    return l2_bound(loads, capacity)
-
-
-def _l1(loads: NDArray[np.float64], capacity: float) -> int:
-    return math.ceil(float(loads.sum()) / capacity - 1e-9)
-
-
-def _assigned(
-    steps: list[PlannedStep],
-    snapshot: GroupSnapshot,
-    loads: dict[TopicPartition, float | None],
-    policy: ScalingPolicy,
-    memory: PlannerMemory,
-    capacity: float,
-    now: datetime,
-) -> tuple[list[PlannedStep], PlannerMemory, list[str]]:
-    """Give the members that work (or all, if none does) their partitions."""
-    members = [m for m in snapshot.members if m.ready and not m.draining] or list(snapshot.members)
-    if not members or not loads:
-        return steps, memory, ["nobody is there to own partitions yet"]
-    if _is_settled(members, snapshot, loads, policy, capacity):
-        owned = {m.id: tuple(sorted(m.partitions)) for m in members}
-        return [replace(steps[0], assignment=owned), *steps[1:]], memory, []
-    result = assign(
-        loads,
-        members,
-        capacity=capacity,
-        skew_limit=policy.skew_limit,
-        move_budget=moves_left(memory.history, now, policy),
-    )
-    first = replace(steps[0], assignment=result.assignment, moves=result.moves)
-    stopped = sum(m.source is not None for m in result.moves)
-    history = moved(memory.history, now, stopped) if stopped else memory.history
-    return [first, *steps[1:]], replace(memory, history=history), list(result.reasons)
-
-
-def _is_settled(
-    members: Sequence[Member],
-    snapshot: GroupSnapshot,
-    loads: dict[TopicPartition, float | None],
-    policy: ScalingPolicy,
-    capacity: float,
-) -> bool:
-    """Whether every partition has an owner that works, and no member carries too much: then nothing may move."""
-    if len(members) != len(snapshot.members) or None in loads.values():
-        return False
-    owned = sum(len(m.partitions) for m in members)
-    if owned != len(snapshot.partitions) or len({p for m in members for p in m.partitions}) != owned:
-        return False
-    carried = [sum(loads[p] or 0.0 for p in m.partitions) / (m.capacity or capacity) for m in members]
-    return max(carried) <= 1.0 and max(carried) * len(carried) <= policy.skew_limit * sum(carried)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from balancer.consumer.errors import SettingsRefused
 
@@ -62,3 +63,10 @@ class FailurePolicy:
             return None
         doubled: timedelta = self.first_delay * 2.0 ** min(failed - 1, 30)
         return min(self.longest_delay, doubled)
+
+
+def dead_letter(message: Any, failure: object) -> tuple[Any, Any, list[tuple[str, Any]]]:
+    """Return key, value and headers of the record that tells of a record given up: where it was, and what failed."""
+    source = f"{message.topic()}:{message.partition()}:{message.offset()}".encode()
+    told = [("headway.source", source), ("headway.error", repr(failure)[:1000].encode())]
+    return message.key(), message.value(), [*(message.headers() or []), *told]

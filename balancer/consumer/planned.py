@@ -9,32 +9,31 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import Any
 
-from balancer.consumer.effects import Effects
-from balancer.consumer.errors import HandlerMisuse, RecordRefused, StartUnknown, TransactionAborted, WorkerFenced
-from balancer.consumer.failures import GiveUp
+from balancer.consumer.assembly import open_effects, open_leases
+from balancer.consumer.errors import HandlerMisuse, RecordRefused, TransactionAborted, WorkerFenced
+from balancer.consumer.failures import GiveUp, dead_letter
 from balancer.consumer.handling import Handling, Misfit
 from balancer.consumer.holdings import Held, Holdings
-from balancer.consumer.kafka import OUT_OF_RANGE, TRUNCATED, DataConsumer, TransactionalProducer, refused
+from balancer.consumer.kafka import OUT_OF_RANGE, TRUNCATED, DataConsumer, refused
 from balancer.consumer.keeper import LeaseKeeper, Word
+from balancer.consumer.orders import orders_in
+from balancer.consumer.owed import Owed
 from balancer.consumer.pacing import CommitPacer
 from balancer.consumer.pulse import Pulse
 from balancer.consumer.records import Record
-from balancer.consumer.settings import Mode, StartAt, WorkerSettings
+from balancer.consumer.settings import Mode, WorkerSettings
 from balancer.consumer.sinks import Sink
+from balancer.consumer.starts import start_of
 from balancer.consumer.watchdog import Watchdog
 from balancer.leases.base import (
     Lease,
     LeaseRefused,
-    LeaseState,
     LeaseStore,
     LeaseStoreError,
-    StartRule,
     WorkerProfile,
-    commit_metadata,
-    read_commit_metadata,
-    transactional_id,
 )
-from forecaster.topics import GroupId, TopicPartition
+from balancer.leases.notes import commit_metadata
+from forecaster.topics import TopicPartition
 
 log = logging.getLogger("headway.consumer")
 
@@ -42,20 +41,6 @@ SLICE_S = 0.05
 """Longest time in handlers before commits, releases and retries get their turn."""
 MOST_ABORTS = 20
 """Transactions that may be aborted in a row before the worker ends."""
-
-
-def _leases(settings: WorkerSettings) -> LeaseStore:
-    from balancer.leases.redis import RedisLeaseStore
-
-    return RedisLeaseStore(settings.store_url, settings.cluster, GroupId(settings.group))
-
-
-def _effects(settings: WorkerSettings, instance: int, client_id: str) -> Effects:
-    if settings.mode is Mode.MEMBERSHIP:
-        from balancer.consumer.membership import MembershipEffects
-
-        return MembershipEffects(settings, client_id)
-    return TransactionalProducer(settings, transactional_id(settings.group, instance), client_id)
 
 
 class PlannedConsumer:
@@ -97,7 +82,7 @@ class PlannedConsumer:
             raise HandlerMisuse(f"mode={settings.mode} {'needs a' if sink is None else 'takes no'} sink")
         self.settings = settings
         self._sink = sink
-        self._store = leases if leases is not None else _leases(settings)
+        self._store = leases if leases is not None else open_leases(settings)
         self._watchdog = watchdog or Watchdog()
         self._holdings = Holdings()
         self._handling = Handling(settings, handler, batch, self._emit)
@@ -110,7 +95,7 @@ class PlannedConsumer:
         self._stop_by: float | None = None
         self._obeyed: Word | None = None
         self._since: float | None = None
-        self._owed: dict[TopicPartition, tuple[int, int | None, int | None]] = {}
+        self._owed = Owed(self._store, self._keeper)
         self._backlog: list[Any] = []
         self._aborts = 0
         self._client: DataConsumer | None = None
@@ -160,7 +145,7 @@ class PlannedConsumer:
         self._keeper.start()
         client_id = f"headway.{s.group}.{owner}"
         with self._watchdog.guard("starting", 120):
-            self._effects = _effects(s, owner.instance, client_id)
+            self._effects = open_effects(s, owner.instance, client_id)
             self._effects.initialise()
             self._keeper.say(initialised=True)
             self._client = DataConsumer(s, client_id)
@@ -185,7 +170,7 @@ class PlannedConsumer:
         self._release(list(self._holdings))
         self._keeper.stop()
         try:
-            self._pay_owed()
+            self._owed.pay()
             self._store.leave(self._keeper.owner)
         except (LeaseRefused, LeaseStoreError) as error:
             log.warning("left without a word: %s", error)
@@ -209,8 +194,7 @@ class PlannedConsumer:
         now = time.monotonic()
         if self._since is not None and now - self._since >= self._pacer.interval_s:
             self._settle()
-        if self._owed:
-            self._pay_owed()
+        self._owed.pay()
         self._tend(now)
 
     def _handle(self, batch: list[Any]) -> None:
@@ -292,45 +276,22 @@ class PlannedConsumer:
 
     # -- what the planner says ----------------------------------------------------------------------------------
     def _obey(self, word: Word) -> None:
-        me, view = self._keeper.owner, word.view
-        release, take, void = [], [], []
-        for tp, lease in view.leases.items():
-            held = self._holdings.of(tp)
-            if lease.state is LeaseState.HELD and lease.owner == me and held is not None:
-                if held.lease.epoch != lease.epoch:
-                    continue
-                if lease.void:
-                    void.append(held)
-                elif lease.next is not None and lease.next != me:
-                    release.append(held)
-            elif lease.state is LeaseState.FREE and lease.next == me and tp not in self._owed and held is None:
-                take.append(tp)
-        if word.mark == self._keeper.mark:
-            # Nothing of ours is under way: a lease that we hold without knowing was taken by a call whose answer was
-            # lost, and one that we believe to hold is gone.
-            unknown = [
-                lease
-                for tp, lease in view.leases.items()
-                if lease.state is LeaseState.HELD
-                and lease.owner == me
-                and tp not in self._holdings
-                and tp not in self._owed
-            ]
-            gone = [h for h in self._holdings if (x := view.leases.get(h.lease.partition)) is None or x.owner != me]
-            if gone:
-                self._forget(gone)
-            if unknown:
-                self._start(unknown)
-        if void:
-            self._forget(void)
-            for held in void:
-                self._owed[held.lease.partition] = (held.lease.epoch, None, None)
-        if release:
-            self._release(release)
-        if view.released and self._holdings:
+        quiet = word.mark == self._keeper.mark
+        asked = orders_in(word.view, self._keeper.owner, self._holdings, self._owed, quiet=quiet)
+        if asked.gone:
+            self._forget(asked.gone)
+        if asked.unknown:
+            self._start(asked.unknown)
+        if asked.void:
+            self._forget(asked.void)
+            for held in asked.void:
+                self._owed.add(held.lease)
+        if asked.release:
+            self._release(asked.release)
+        if word.view.released and self._holdings:
             self._release(list(self._holdings))
-        if take and not view.draining and not self._stopping.is_set():
-            self._take(take)
+        if asked.take and not word.view.draining and not self._stopping.is_set():
+            self._take(asked.take)
 
     def _release(self, helds: list[Held]) -> None:
         """Commit, stop fetching, give up: the offset goes along, so that the next owner saves a read."""
@@ -341,20 +302,8 @@ class PlannedConsumer:
         for held in helds:
             self._drop(held)
             offset, leader_epoch, _ = held.offset_row
-            self._owed[held.lease.partition] = (held.lease.epoch, offset, leader_epoch)
-        self._pay_owed()
-
-    def _pay_owed(self) -> None:
-        """Tell the store what has been given up; repeated while it is silent."""
-        for tp, (epoch, offset, leader_epoch) in list(self._owed.items()):
-            self._keeper.mark += 1
-            try:
-                self._store.release(self._keeper.owner, tp, epoch, offset, leader_epoch)
-            except LeaseRefused as refusal:
-                log.info("release of %s: %s", tp, refusal)
-            except LeaseStoreError:
-                return
-            del self._owed[tp]
+            self._owed.add(held.lease, offset, leader_epoch)
+        self._owed.pay()
 
     def _forget(self, helds: list[Held]) -> None:
         """Drop partitions without a commit: they were deleted, created again, or are no longer ours."""
@@ -392,7 +341,12 @@ class PlannedConsumer:
         unread = [lease.partition for lease in leases if lease.offset is None]
         with self._watchdog.guard("reading offsets", self.settings.commit_timeout.total_seconds()):
             committed = self._data.committed(unread) if unread else {}
-            starts = {lease.partition: self._start_of(lease, committed.get(lease.partition)) for lease in leases}
+            starts = {
+                lease.partition: start_of(
+                    lease, committed.get(lease.partition), self.settings, self._sink, self._data.log_range
+                )
+                for lease in leases
+            }
         now = time.monotonic()
         self._data.assign({tp: (offset, epoch) for tp, (offset, epoch, _) in starts.items()})
         for lease in leases:
@@ -402,36 +356,6 @@ class PlannedConsumer:
             self._holdings.add(held)
             if held.dirty and self._since is None:
                 self._since = now  # a start that was decided, not read, is made to last
-
-    def _start_of(self, lease: Lease, committed: tuple[int, int | None, str] | None) -> tuple[int, int | None, bool]:
-        """Return (offset, leader epoch, whether that is committed already)."""
-        tp = lease.partition
-        known: tuple[int, int | None] | None = None
-        if lease.offset is not None:
-            known = (lease.offset, lease.leader_epoch)
-        elif committed is not None:
-            note = read_commit_metadata(committed[2])
-            if note is None or not note.topic_id or not lease.topic_id or note.topic_id == lease.topic_id:
-                known = committed[:2]
-        if self._sink is not None:
-            kept = self._sink.raise_epoch(tp, lease.epoch)
-            if kept is None:
-                kept = known[0] if known else self._first(lease)
-                self._sink.begin(tp, lease.epoch, kept)
-            return kept, None, known is not None and known[0] == kept
-        if known is not None:
-            return *known, True
-        return self._first(lease), None, False
-
-    def _first(self, lease: Lease) -> int:
-        low, high = self._data.log_range(lease.partition)
-        if lease.start is StartRule.BEGINNING or self.settings.start_at is StartAt.EARLIEST:
-            return low
-        if self.settings.start_at is StartAt.LATEST:
-            return high
-        raise StartUnknown(
-            f"{lease.partition} has no committed offset and start_at=error: commit one, or choose a start"
-        )
 
     # -- what goes wrong with a partition -----------------------------------------------------------------------
     def _misfit(self, misfit: Misfit, now: float) -> None:
@@ -456,22 +380,13 @@ class PlannedConsumer:
             raise RecordRefused(f"{text}; giving up, as the policy says")
         log.error("%s; given up: %s", text, self.settings.failures.give_up.value)
         if self.settings.failures.give_up is GiveUp.DEAD_LETTER:
-            self._dead_letter(misfit)
+            self._effects.begin()
+            self._effects.produce(self.settings.dead_letter_topic or "", *dead_letter(misfit.message, misfit.failure))
         held.position, held.last = misfit.message.offset() + 1, misfit.message
         held.dirty, held.failures, held.blocked_until = True, 0, None
         if self._since is None:
             self._since = now
         self._data.seek(tp, held.position)
-
-    def _dead_letter(self, misfit: Misfit) -> None:
-        message = misfit.message
-        headers = [
-            *(message.headers() or []),
-            ("headway.source", f"{message.topic()}:{message.partition()}:{message.offset()}".encode()),
-            ("headway.error", repr(misfit.failure)[:1000].encode()),
-        ]
-        self._effects.begin()
-        self._effects.produce(self.settings.dead_letter_topic or "", message.key(), message.value(), headers)
 
     def _block(self, held: Held, until: float) -> None:
         """Pause one partition; the others flow."""

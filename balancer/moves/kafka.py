@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 from balancer.errors import BalancerError
-from balancer.leases.base import CommitNote, WorkerState, read_commit_metadata, transactional_id
+from balancer.leases.base import WorkerState, transactional_id
+from balancer.leases.notes import CommitNote, read_commit_metadata
 from forecaster.topics import TopicPartition
 
 

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka.admin import OffsetSpec
 
 from balancer.consumer import StartAt
-from balancer.leases.base import EPOCH_LEAP, Owner, StartRule, commit_metadata, transactional_id
+from balancer.leases.base import EPOCH_LEAP, Owner, StartRule, transactional_id
+from balancer.leases.notes import commit_metadata
 from forecaster.topics import TopicPartition
 from tests.integration.handover.pool import QUIET, Pool, echo
 

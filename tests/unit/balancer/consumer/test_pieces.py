@@ -27,8 +27,9 @@ from balancer.consumer.keeper import LeaseKeeper
 from balancer.consumer.pacing import CommitPacer
 from balancer.consumer.pulse import Pulse
 from balancer.consumer.watchdog import Watchdog
-from balancer.leases.base import Heartbeat, Lease, LeaseRefused, LeaseState, Owner, WorkerProfile, read_commit_metadata
+from balancer.leases.base import Heartbeat, Lease, LeaseRefused, LeaseState, Owner, WorkerProfile
 from balancer.leases.memory import MemoryLeaseStore
+from balancer.leases.notes import read_commit_metadata
 from forecaster.topics import GroupId, TopicPartition
 
 WHERE: dict[str, Any] = {"group": "g", "topics": ("t",), "bootstrap_servers": "127.0.0.1:9"}

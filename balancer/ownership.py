@@ -1,0 +1,92 @@
+"""Who owns what until the next planned step: the load of each partition, and the first step's assignment. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.assignment import assign
+from balancer.group import GroupSnapshot, Member
+from balancer.knobs import Knobs
+from balancer.memory import PlannerMemory
+from balancer.packing.bounds import l2_bound
+from balancer.plan import PlannedStep
+from balancer.policy import ScalingPolicy
+from balancer.stabilization import moved, moves_left
+from forecaster.forecast import Forecast
+from forecaster.topics import TopicPartition
+
+
+def loads_of(
+    snapshot: GroupSnapshot, forecast: Forecast | None, knobs: Knobs, steps: Sequence[PlannedStep], now: datetime
+) -> dict[TopicPartition, float | None]:
+    """Return each partition's peak until the next planned step, or what is seen of it."""
+    seen: dict[TopicPartition, float | None] = {tp: p.arrival_rate for tp, p in snapshot.partitions.items()}
+    if forecast is None:
+        return seen
+    until = steps[1].start if len(steps) > 1 else forecast.origin + forecast.horizon
+    first = max(0, int((now - forecast.origin) / forecast.step))
+    last = max(first + 1, math.ceil((until - forecast.origin) / forecast.step))
+    level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
+    peaks: NDArray[np.float64] = forecast.rates[:, min(first, forecast.steps - 1) : last, level].max(axis=1)
+    by_number = dict(zip(forecast.partitions, peaks.tolist(), strict=True))
+    return {tp: max(by_number.get(tp.partition, 0.0), rate or 0.0) for tp, rate in seen.items()}
+
+
+def lower_bound(loads: Iterable[float | None], capacity: float, *, is_pooled: bool) -> int:
+    """Return L2; where work is pooled, or no load is above half a member, it is L1, which costs nothing."""
+    known = np.array([v for v in loads if v is not None])
+    if is_pooled or not known.size or known.max() <= capacity / 2:
+        return math.ceil(float(known.sum()) / capacity - 1e-9)
+    return l2_bound(known, capacity)
+
+
+def with_owners(
+    steps: list[PlannedStep],
+    snapshot: GroupSnapshot,
+    loads: dict[TopicPartition, float | None],
+    policy: ScalingPolicy,
+    memory: PlannerMemory,
+    capacity: float,
+    now: datetime,
+) -> tuple[list[PlannedStep], PlannerMemory, list[str]]:
+    """Give the members that work (or all, if none does) their partitions."""
+    members = [m for m in snapshot.members if m.ready and not m.draining] or list(snapshot.members)
+    if not members or not loads:
+        return steps, memory, ["nobody is there to own partitions yet"]
+    if _is_settled(members, snapshot, loads, policy, capacity):
+        owned = {m.id: tuple(sorted(m.partitions)) for m in members}
+        return [replace(steps[0], assignment=owned), *steps[1:]], memory, []
+    result = assign(
+        loads,
+        members,
+        capacity=capacity,
+        skew_limit=policy.skew_limit,
+        move_budget=moves_left(memory.history, now, policy),
+    )
+    first = replace(steps[0], assignment=result.assignment, moves=result.moves)
+    stopped = sum(m.source is not None for m in result.moves)
+    history = moved(memory.history, now, stopped) if stopped else memory.history
+    return [first, *steps[1:]], replace(memory, history=history), list(result.reasons)
+
+
+def _is_settled(
+    members: Sequence[Member],
+    snapshot: GroupSnapshot,
+    loads: dict[TopicPartition, float | None],
+    policy: ScalingPolicy,
+    capacity: float,
+) -> bool:
+    """Whether every partition has an owner that works, and no member carries too much: then nothing may move."""
+    if len(members) != len(snapshot.members) or None in loads.values():
+        return False
+    owned = sum(len(m.partitions) for m in members)
+    if owned != len(snapshot.partitions) or len({p for m in members for p in m.partitions}) != owned:
+        return False
+    carried = [sum(loads[p] or 0.0 for p in m.partitions) / (m.capacity or capacity) for m in members]
+    return max(carried) <= 1.0 and max(carried) * len(carried) <= policy.skew_limit * sum(carried)

@@ -1,0 +1,101 @@
+"""What a worker reads from the planner's word, where it starts, and what it still owes the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from balancer.consumer import StartAt, WorkerSettings
+from balancer.consumer.errors import StartUnknown
+from balancer.consumer.holdings import Held, Holdings
+from balancer.consumer.orders import orders_in
+from balancer.consumer.owed import Owed
+from balancer.consumer.starts import start_of
+from balancer.leases.base import Lease, LeaseRefused, LeaseState, LeaseStoreUnavailable, Owner, StartRule, WorkerView
+from balancer.leases.notes import commit_metadata
+from forecaster.topics import TopicPartition
+
+ME, OTHER = Owner(1, 1, "aa"), Owner(2, 1, "bb")
+P = [TopicPartition("t", n) for n in range(8)]
+
+
+def held(n: int, epoch: int = 5, **more: Any) -> Lease:
+    return Lease(P[n], LeaseState.HELD, ME, epoch, **more)
+
+
+def settings(start_at: StartAt = StartAt.EARLIEST) -> WorkerSettings:
+    return WorkerSettings(group="g", topics=("t",), bootstrap_servers="127.0.0.1:9", start_at=start_at)
+
+
+def log_range(_: TopicPartition) -> tuple[int, int]:
+    return 100, 900
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_orders_are_the_difference_between_word_and_holdings(quiet: bool) -> None:
+    seen = [
+        held(0),  # stays
+        held(1, void=True),
+        held(2, next=OTHER),
+        held(3, epoch=6, next=OTHER),  # another epoch: this word is of another life of the lease
+        Lease(P[4], LeaseState.FREE, None, 2, next=ME),
+        held(5),  # not known to be ours
+        Lease(P[6], LeaseState.HELD, OTHER, 9),  # believed to be ours
+        Lease(P[7], LeaseState.FREE, None, 2, next=ME),  # owed
+    ]
+    holdings = Holdings()
+    for n in (0, 1, 2, 3, 6):
+        holdings.add(Held(held(n), 0, 0, "", None, dirty=False, committed_at=0.0))
+    asked = orders_in(WorkerView(1, False, {x.partition: x for x in seen}), ME, holdings, {P[7]}, quiet=quiet)
+    assert [h.lease.partition for h in asked.void] == [P[1]]
+    assert [h.lease.partition for h in asked.release] == [P[2]]
+    assert asked.take == [P[4]]
+    assert [x.partition for x in asked.unknown] == ([P[5]] if quiet else [])
+    assert [h.lease.partition for h in asked.gone] == ([P[6]] if quiet else [])
+
+
+def test_a_start_is_what_was_handed_over_else_committed_else_ruled() -> None:
+    given = held(0, offset=7, leader_epoch=3)
+    assert start_of(given, (5, 1, ""), settings(), None, log_range) == (7, 3, True)
+    assert start_of(held(0), (5, 1, ""), settings(), None, log_range) == (5, 1, True)
+    assert start_of(held(0), None, settings(), None, log_range) == (100, None, False)
+    assert start_of(held(0), None, settings(StartAt.LATEST), None, log_range) == (900, None, False)
+    young = held(0, start=StartRule.BEGINNING)
+    assert start_of(young, None, settings(StartAt.LATEST), None, log_range) == (100, None, False)
+    with pytest.raises(StartUnknown, match="no committed offset"):
+        start_of(held(0), None, settings(StartAt.ERROR), None, log_range)
+
+
+def test_a_commit_of_the_topics_earlier_life_does_not_count() -> None:
+    old = commit_metadata(ME, 1, "earlier")
+    assert start_of(held(0, topic_id="now"), (5, 1, old), settings(), None, log_range) == (100, None, False)
+    assert start_of(held(0, topic_id="earlier"), (5, 1, old), settings(), None, log_range) == (5, 1, True)
+
+
+class Books:
+    """Answers releases as told; the rest of a store is not asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[Exception | None] = []
+        self.told: list[tuple[TopicPartition, int, int | None]] = []
+        self.mark, self.owner = 0, ME
+
+    def release(self, _: Owner, tp: TopicPartition, epoch: int, offset: int | None, __: int | None) -> None:
+        answer = self.answers.pop(0)
+        if answer is not None:
+            raise answer
+        self.told.append((tp, epoch, offset))
+
+
+def test_what_is_owed_is_told_until_the_store_answers() -> None:
+    books: Any = Books()
+    owed = Owed(books, books)
+    owed.add(held(0), 7, 1)
+    owed.add(held(1))
+    books.answers = [LeaseStoreUnavailable("silent")]
+    owed.pay()
+    assert (len(owed), P[0] in owed, books.mark) == (2, True, 1)
+    books.answers = [None, LeaseRefused("not yours")]
+    owed.pay()
+    assert (len(owed), books.told, books.mark) == (0, [(P[0], 5, 7)], 3)
