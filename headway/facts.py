@@ -19,8 +19,7 @@ def recorded_states(
     topics: Sequence[str],
     now: datetime,
     *,
-    step_s: int = 60,
-    rate_steps: int = 2,
+    rate_steps: int = 1,
     max_age: timedelta = timedelta(minutes=5),
 ) -> Mapping[TopicPartition, PartitionState]:
     """Return the state of every recorded partition of a group's topics.
@@ -29,12 +28,12 @@ def recorded_states(
     ----------
     store
         Where the records are.
-    group, topics, step_s
-        What is asked for.
+    group, topics
+        What is asked for; a topic of which nothing is recorded is left out.
     now
         Aware UTC; steps that are not complete by then are left out.
     rate_steps
-        Rates are means over the latest so many known steps.
+        Rates are means over the latest so many known steps; a planner that averages itself wants one.
     max_age
         A last good value older than this is no longer a value.
 
@@ -43,30 +42,35 @@ def recorded_states(
     What is not known now is the last good value while it is young enough, then None with the reason: an outage of the
     source is neither zero lag nor zero traffic. A partition that is stuck on one record says so in ``why``.
     """
-    end = int(now.timestamp()) // step_s
-    window = max(int(max_age.total_seconds()) // step_s, rate_steps, 1)
     found: dict[TopicPartition, PartitionState] = {}
     for topic in topics:
+        meta = store.meta(topic)
+        if meta is None:
+            continue
+        step_s = meta.step_s
+        end = int(now.timestamp()) // step_s
+        window = max(int(max_age.total_seconds()) // step_s, rate_steps, 1)
         read = {
             name: store.read(SeriesKey(topic, name, None if name in _TOPICS else group, step_s), end - window, end)
             for name in ("arrivals", "consumed", "lag", "committed", "end_offset")
         }
-        meta = store.meta(topic)
-        count = max([cells.partitions for cells in read.values()] + [meta.partitions if meta is not None else 0])
+        count = max(meta.partitions, *(cells.partitions for cells in read.values()))
         values = {name: _padded(cells, count, window) for name, cells in read.items()}
         (arrivals, a), (consumed, c), (lag, k) = (values[n] for n in ("arrivals", "consumed", "lag"))
         (committed, m), (ends, e) = values["committed"], values["end_offset"]
         ahead = m[:, -1] & e[:, -1] & (committed[:, -1] > ends[:, -1])
         judged = conditions(arrivals, a, consumed, c, lag, k, ahead)
         for p in range(count):
-            lag_now, why = _last(lag[p], k[p]), None
-            if lag_now is None:
-                why = f"no lag of {group} has been recorded for {max_age.total_seconds():.0f} s"
+            lag_now, rate, why = _last(lag[p], k[p]), _rate(arrivals[p], a[p], rate_steps, step_s), None
+            if rate is None:
+                why = f"nothing has been recorded for {window * step_s} s"
+            elif lag_now is None:
+                why = f"no lag of {group} has been recorded for {window * step_s} s"
             elif judged[p] in (Condition.STUCK, Condition.STALLED, Condition.OFFSET_AHEAD):
                 why = f"{judged[p]}: {_REMARKS[judged[p]]}"
             found[TopicPartition(topic, p)] = PartitionState(
                 lag=lag_now,
-                arrival_rate=_rate(arrivals[p], a[p], rate_steps, step_s),
+                arrival_rate=rate,
                 consumption_rate=_rate(consumed[p], c[p], rate_steps, step_s),
                 why=why,
             )

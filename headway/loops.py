@@ -8,13 +8,11 @@ from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from balancer.actuation import ActuationState
 from balancer.actuators.base import Actuation, Actuator
 from balancer.control import ControlLoop, Tick
 from balancer.errors import BalancerError, ObserverUnavailable, PolicyRefused, TargetRefused
-from balancer.group import GroupSnapshot, PartitionState
+from balancer.group import GroupSnapshot
 from balancer.observers.base import GroupObserver
 from balancer.planner import plan
 from balancer.plans.base import LeaderToken
@@ -22,50 +20,21 @@ from balancer.policy import ScalingPolicy
 from forecaster.errors import ForecasterError
 from forecaster.forecast import Forecast, ForecastResult, NoForecast
 from forecaster.serving import ForecastService
-from forecaster.stores.base import SeriesKey, SeriesStore
-from forecaster.topics import GroupId, TopicPartition
+from forecaster.stores.base import SeriesStore
+from forecaster.topics import GroupId
 from headway.application import Application
 from headway.board import GroupView, ReplicaPoint
 from headway.durations import parse_duration
 from headway.errors import HeadwayError, NotReady
+from headway.facts import recorded_states
 from headway.sections import Mode
 from headway.wire import Document, plan_document
 
 if TYPE_CHECKING:
     from forecaster.desk import ForecastDesk, Served
 
-LOOK_BACK_STEPS = 3
 LEASE_TICKS = 2
 MAX_COUNT = 10_000
-
-
-def recorded_state(
-    store: SeriesStore, topics: tuple[str, ...], group: GroupId, now: datetime
-) -> Mapping[TopicPartition, PartitionState]:
-    """Return each partition's lag and arrival rate from its newest recorded step; what is older is not known."""
-    found: dict[TopicPartition, PartitionState] = {}
-    for topic in topics:
-        meta = store.meta(topic)
-        if meta is None:
-            continue
-        end = int(now.timestamp()) // meta.step_s
-        first = end - LOOK_BACK_STEPS
-        arrivals = store.read(SeriesKey(topic, "arrivals", None, meta.step_s), first, end)
-        lag = store.read(SeriesKey(topic, "lag", str(group), meta.step_s), first, end)
-        for partition in range(meta.partitions):
-            rate, waiting = _newest(arrivals, partition), _newest(lag, partition)
-            why = None if rate is not None else f"nothing was recorded in the last {LOOK_BACK_STEPS * meta.step_s} s"
-            tp = TopicPartition(topic, partition)
-            found[tp] = PartitionState(waiting, None if rate is None else rate / meta.step_s, why=why)
-    return found
-
-
-def _newest(cells: object, partition: int) -> int | None:
-    known = getattr(cells, "known")  # noqa: B009 - cells of any store
-    if partition >= known.shape[0]:
-        return None
-    at = np.flatnonzero(known[partition])
-    return int(getattr(cells, "values")[partition, at[-1]]) if at.size else None  # noqa: B009
 
 
 class RecordedObserver:
@@ -78,7 +47,7 @@ class RecordedObserver:
         """Return lag and rates as recorded, and what the target is set to; members are not known."""
         now = self._app.clock()
         try:
-            partitions = recorded_state(self._app.store, self._topics, group, now)
+            partitions = recorded_states(self._app.store, group, self._topics, now)
         except ForecasterError as error:
             raise ObserverUnavailable(f"group {group}: {error}") from error
         return GroupSnapshot(group, now, self._target.current(group), (), partitions)

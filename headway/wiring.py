@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecast
     from headway.jobs import Jobs
 
 Clock = Callable[[], datetime]
+KindOf = Callable[[GroupId], str | None]
 
 
 def utc_now() -> datetime:
@@ -200,7 +201,7 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
     runners: dict[str, GroupRunner] = {}
     properties = settings.kafka_properties()
     if properties:
-        record = _recording(app, stack)
+        record, kind_of = _recording(app, stack)
         step = min((settings.grid(g).step for g in settings.named_groups), default=timedelta(seconds=60))
         jobs.every("record", None, step, record)
     for name in settings.named_groups:
@@ -218,6 +219,8 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
                     properties,
                     facts=partial(_recorded, app, topics),
                     replicas=None if remembers else target.current,
+                    kind_of=kind_of,
+                    clock=app.clock,
                 )
             )
         else:
@@ -241,36 +244,34 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
 
 
 def _recorded(app: Application, topics: tuple[str, ...], group: GroupId) -> Mapping[TopicPartition, PartitionState]:
-    from headway.loops import recorded_state
+    from headway.facts import recorded_states
 
-    return recorded_state(app.store, topics, group, app.clock())
+    return recorded_states(app.store, group, topics, app.clock())
 
 
-def _recording(app: Application, stack: ExitStack) -> Callable[[], str]:
+def _recording(app: Application, stack: ExitStack) -> tuple[Callable[[], str], KindOf]:
+    """Return the record job over Kafka, and what tells a group's kind on the same connections."""
     from forecaster.ingest.kafka import KafkaOffsetSource
     from forecaster.ingest.recorder import Recorder
+    from forecaster.ingest.sampler import RecordSampler
     from forecaster.offsets import CountingPolicy
+    from headway.recording import record_job
 
     settings = app.settings
+    properties = settings.kafka_properties()
     groups = {GroupId(name): app.view(name).topics for name in settings.named_groups}
-    source = KafkaOffsetSource(settings.kafka_properties(), clock=app.clock)
+    source = KafkaOffsetSource(properties, clock=app.clock)
     step_s = min((settings.grid(name).step_s for name in settings.named_groups), default=60)
-    recorder = Recorder(app.store, source, groups, policy=CountingPolicy(step_s=step_s), clock=app.clock)
+    recorder = Recorder(
+        app.store,
+        source,
+        groups,
+        policy=CountingPolicy.for_step(step_s),
+        delays=RecordSampler(properties).delays_ms,
+        clock=app.clock,
+    )
     stack.callback(recorder.close)
-
-    def record() -> str:
-        report = recorder.tick()
-        why = report.why or report.written.why
-        for name in groups:
-            if why is not None:
-                app.board.problem(name, "arrivals", why)
-            elif report.answered:
-                app.board.update(name, "arrivals", lambda view: None, report.at)
-        if why is not None:
-            raise HeadwayError(why)
-        return f"{report.answered} of {report.partitions} partitions, {report.steps} steps"
-
-    return record
+    return record_job(app, recorder, groups), source.kind_of
 
 
 def _retraining(

@@ -34,7 +34,7 @@ def store(**series: list[Row]) -> MemorySeriesStore:
 
 def test_rates_are_means_of_the_latest_known_steps_and_lag_is_the_last() -> None:
     kept = store(arrivals=[[60, 120, 240]], consumed=[[60, 60, 120]], lag=[[0, 60, 180]])
-    states = recorded_states(kept, GROUP, ["orders"], NOW)
+    states = recorded_states(kept, GROUP, ["orders"], NOW, rate_steps=2)
     state = states[TopicPartition("orders", 0)]
     assert (state.lag, state.arrival_rate, state.consumption_rate, state.why) == (180, 3.0, 1.5, None)
 
@@ -46,7 +46,10 @@ def test_a15_a24_the_last_good_value_holds_while_it_is_young_then_it_is_unknown(
     old = store(arrivals=[[60, *[None] * 9]], lag=[[7, *[None] * 9]])
     state = recorded_states(old, GROUP, ["orders"], NOW)[TopicPartition("orders", 0)]
     assert (state.lag, state.arrival_rate) == (None, None)
-    assert state.why == "no lag of billing has been recorded for 300 s"
+    assert state.why == "nothing has been recorded for 300 s"
+    pushed = store(arrivals=[[60, 60, 60]])
+    state = recorded_states(pushed, GROUP, ["orders"], NOW)[TopicPartition("orders", 0)]
+    assert (state.arrival_rate, state.why) == (1.0, "no lag of billing has been recorded for 300 s")
 
 
 def test_a13_a_stuck_partition_says_so_and_a_commit_beyond_the_end_too() -> None:

@@ -14,7 +14,7 @@ from forecaster.serving import ForecastService
 from forecaster.stores.base import Cells, SeriesKey
 from forecaster.topics import TopicPartition
 from headway.errors import HeadwayError, NotReady
-from headway.loops import GroupRunner, Guarded, RecordedObserver, recorded_state
+from headway.loops import GroupRunner, Guarded, RecordedObserver
 from headway.sections import Mode
 from headway.settings import Settings
 from tests.unit.headway.conftest import NOW
@@ -43,14 +43,16 @@ def record(application, rates, lag=0):
     application.store.backfill(SeriesKey("orders", "lag", "orders"), Cells(index, np.full_like(counts, lag), known))
 
 
-def test_state_is_what_the_newest_steps_say_and_unknown_has_its_reason(application):
+def test_a_group_is_seen_by_its_records_while_they_are_young(application, target):
     record(application, [5.0, 7.0], lag=3)
-    seen = recorded_state(application.store, ("orders", "never"), "orders", NOW)
+    observer = RecordedObserver(application, ("orders", "never"), target)
+    seen = observer.observe("orders").partitions
     assert seen[TopicPartition("orders", 1)].arrival_rate == 7.0
     assert seen[TopicPartition("orders", 0)].lag == 3
-    later = recorded_state(application.store, ("orders",), "orders", NOW + timedelta(minutes=10))
+    application.clock = lambda: NOW + timedelta(minutes=10)
+    later = observer.observe("orders").partitions
     assert later[TopicPartition("orders", 0)].arrival_rate is None
-    assert "nothing was recorded" in later[TopicPartition("orders", 0)].why
+    assert "nothing has been recorded" in later[TopicPartition("orders", 0)].why
 
 
 def test_a_turn_plans_acts_and_is_shown(application, runner, target):

@@ -1,0 +1,103 @@
+"""The record job: what it reads is written, what it cannot read is said to the groups that it concerns."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+
+from forecaster.errors import SourceRefused, SourceUnavailable
+from forecaster.ingest import kafka, sampler
+from forecaster.ingest.base import OffsetReading, OffsetSample
+from forecaster.ingest.recorder import Recorder
+from forecaster.stores.base import SeriesKey
+from forecaster.topics import GroupId, TopicPartition
+from headway import wiring
+from headway.board import group_document
+from headway.errors import HeadwayError
+from headway.recording import record_job
+from headway.settings import Settings
+from tests.unit.headway.conftest import NOW
+
+GROUPS = {GroupId("orders"): ("orders",), GroupId("bills"): ("bills",)}
+
+
+class Source:
+    """Answers with what it is told to."""
+
+    def __init__(self):
+        self.reading, self.error = OffsetReading({}), None
+
+    def read(self, topics, groups):
+        if self.error is not None:
+            raise self.error
+        return self.reading
+
+    def kind_of(self, group):
+        return "share"
+
+    def close(self):
+        pass
+
+
+def sample(at, end):
+    return OffsetSample(at, 0, end, {GroupId("orders"): end})
+
+
+@pytest.fixture
+def source():
+    return Source()
+
+
+@pytest.fixture
+def job(application, source):
+    return record_job(application, Recorder(application.store, source, GROUPS, clock=application.clock), GROUPS)
+
+
+@pytest.mark.parametrize("error", [SourceRefused("wrong password for orders"), SourceUnavailable("no broker answers")])
+def test_a_source_that_refuses_or_is_away_is_said_by_api_and_page(application, client, source, job, error):
+    source.error = error
+    with pytest.raises(HeadwayError, match=str(error)):
+        job()
+    for group in GROUPS:
+        body = client.get(f"/v1/groups/{group}").json()
+        assert body["problems"] == {"arrivals": str(error)}
+        assert body["state"] == "attention"
+    source.error = None
+    source.reading = OffsetReading({TopicPartition(t, 0): sample(NOW, 5) for t in ("orders", "bills")})
+    job()
+    assert client.get("/v1/groups/orders").json()["problems"] == {}
+
+
+def test_what_one_topic_does_not_answer_concerns_its_groups_alone(application, source, job):
+    away = TopicPartition("bills", 0)
+    source.reading = OffsetReading({TopicPartition("orders", 0): sample(NOW, 5)}, {away: "bills does not exist"})
+    assert job() == "1 of 1 partitions, 1 steps"
+    views = {group: group_document(application.view(group), NOW) for group in GROUPS}
+    assert views["orders"]["problems"] == {}
+    assert views["orders"]["ages"] == {"arrivals": 0.0}
+    assert views["bills"]["problems"] == {"arrivals": "1 partitions were not read: bills does not exist"}
+
+
+def test_a_short_step_is_wired_with_a_tolerance_of_its_own_and_delays_are_sampled(application, source, monkeypatch):
+    application.settings = Settings(
+        kafka={"bootstrap_servers": "localhost:1"}, groups={"orders": {"topics": ["orders"], "step": "1s"}}
+    )
+    monkeypatch.setattr(kafka, "KafkaOffsetSource", lambda properties, **_: source)
+    monkeypatch.setattr(sampler.RecordSampler, "delays_ms", lambda self, committed, at: dict.fromkeys(committed, 1234))
+    now = NOW
+    application.clock = lambda: now
+    with ExitStack() as stack:
+        record, kind_of = wiring._recording(application, stack)
+        for second in range(3):
+            now = NOW + timedelta(seconds=second)
+            source.reading = OffsetReading({TopicPartition("orders", 0): sample(now, 10 * second)})
+            record()
+    assert kind_of("orders") == "share"
+    index = int(NOW.timestamp())
+    assert application.store.read(SeriesKey("orders", "arrivals", None, 1), index, index + 2).values.tolist() == [
+        [10, 10]
+    ]
+    late = application.store.read(SeriesKey("orders", "latency_ms", "orders", 1), index + 1, index + 2)
+    assert late.values.tolist() == [[1234]]
