@@ -16,6 +16,8 @@ MAX_PARTITION = 100_000
 """No topic has a partition of this number; a typing mistake must not make an array of that size."""
 _TICKS_AT_ONCE = 128
 """More steps than this in one push are history: written as one backfill."""
+MAX_CELLS = 50_000_000
+"""Partitions × steps from the oldest row on; two rows of different centuries must not make an array of that size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,9 @@ def push(
     oldest_tick = newest - int((late or timedelta(hours=6)) / grid.step)
     recent = [i for i in indices if i >= oldest_tick][-_TICKS_AT_ONCE:]
     history = indices[: len(indices) - len(recent)]
+    spanned = count * max(history[-1] - history[0] + 1 if history else 0, len(recent))
+    if spanned > MAX_CELLS:
+        raise InputRefused(f"{topic}: rows span {spanned} cells of {count} partitions; send fewer steps at a time")
     if history:
         first = history[0]
         old = Cells(

@@ -6,13 +6,12 @@ import asyncio
 from datetime import datetime
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, Body, Header, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from forecaster.stores.base import Cells, SeriesKey, Tick
+from forecaster.ingest.push import MAX_PARTITION, PushedRow, push
 from headway.api.groups import App, as_json
 from headway.api.problems import problem
 from headway.board import GroupView
@@ -23,7 +22,6 @@ from headway.wire import encode, instant, parse_instant
 
 router = APIRouter(prefix="/v1", tags=["operate"])
 Actor = Annotated[str, Header(alias="X-Headway-Actor", max_length=200, description="Who does this, for the audit.")]
-MAX_PARTITION = 99_999
 
 
 class _Strict(BaseModel):
@@ -116,7 +114,7 @@ class Row(_Strict):
     """Records that arrived in one partition in the step from ``start`` on."""
 
     start: datetime
-    partition: Annotated[int, Field(ge=0, le=MAX_PARTITION)] = 0
+    partition: Annotated[int, Field(ge=0, lt=MAX_PARTITION)] = 0
     count: Annotated[int, Field(ge=0, le=2**53)]
 
     @field_validator("start", mode="before")
@@ -133,47 +131,20 @@ class Arrivals(_Strict):
     step_s: Annotated[int, Field(ge=1, le=86_400)]
     rows: Annotated[list[Row], Field(min_length=1, max_length=100_000)]
 
-    @field_validator("step_s")
-    @classmethod
-    def _divides_a_day(cls, value: int) -> int:
-        if 86_400 % value:
-            raise ValueError("step_s must divide a day")
-        return value
-
 
 @router.post("/topics/{topic}/arrivals", summary="Push arrivals")
 def post_arrivals(topic: str, body: Arrivals, app: App) -> Response:
-    """Record counts of complete steps; sending the same rows again changes nothing."""
+    """Record counts of steps: all rows, or none if one cannot be meant; sending them again changes nothing."""
     watched = {t for name in app.board.names if (view := app.board.get(name)) is not None for t in view.topics}
     if topic not in watched:
         return problem(404, "Unknown topic", f"no group reads {topic[:80]!r}; add it to a group's topics first")
-    key = SeriesKey(topic, "arrivals", None, body.step_s)
-    steps: dict[int, dict[int, int]] = {}
-    for n, row in enumerate(body.rows):
-        index, rest = divmod(row.start.timestamp(), body.step_s)
-        if rest:
-            return problem(422, "Not understood", f"rows.{n}.start: must lie on a multiple of {body.step_s} s")
-        steps.setdefault(int(index), {})[row.partition] = row.count
-    meta = app.store.meta(topic)
-    if meta is not None and meta.step_s != body.step_s:
-        return problem(422, "Refused", f"{topic} is recorded at steps of {meta.step_s} s, not {body.step_s} s")
-    width = max(max(counts) for counts in steps.values()) + 1
-    if width * len(steps) > 2_000_000:
-        return problem(422, "Too much at once", "send fewer steps or partitions at a time")
-    ticks = []
-    for index in sorted(steps):
-        cells = Cells.missing(index, width, 1)
-        for partition, count in steps[index].items():
-            cells.values[partition, 0], cells.known[partition, 0] = count, True
-        offsets = meta.offsets if meta is not None else {}
-        ticks.append(Tick(topic, body.step_s, index, {key: (cells.values[:, 0], cells.known[:, 0])}, offsets=offsets))
-    app.store.append(ticks)
+    rows = [PushedRow(row.start, row.partition, row.count) for row in body.rows]
+    done = push(app.store, topic, body.step_s, rows, app.clock())
     for name in app.board.names:
         view = app.board.get(name)
         if view is not None and topic in view.topics:
             app.board.update(name, "arrivals", lambda v: None, app.clock())
-    known = int(np.sum([len(counts) for counts in steps.values()]))
-    return as_json(encode({"rows": known, "steps": len(steps), "partitions": width}))
+    return as_json(encode({"rows": done.rows, "steps": done.steps, "partitions": done.partitions}))
 
 
 class WhatIfBody(_Strict):

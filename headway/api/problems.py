@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavailable, PolicyRefused, TargetUnavailable
-from forecaster.errors import ForecasterError, SampleRejected, SourceUnavailable, StoreUnavailable
+from forecaster.errors import ForecasterError, InputRefused, SampleRejected, SourceUnavailable, StoreUnavailable
 from headway.errors import Forbidden, HeadwayError, NotReady, SettingsRefused, UnknownGroup
 
 RETRY_AFTER_S = 5
@@ -41,7 +41,7 @@ def answer(error: Exception) -> Response:
         return problem(409, "Not ready", detail)
     if isinstance(error, Forbidden):
         return problem(403, "Not allowed", detail)
-    if isinstance(error, SettingsRefused | PolicyRefused | SampleRejected):
+    if isinstance(error, SettingsRefused | PolicyRefused | InputRefused | SampleRejected):
         return problem(422, "Refused", detail)
     return problem(409, "Refused", detail)
 

@@ -174,11 +174,17 @@ def test_push_is_idempotent_and_reads_back(application, client):
     ("topic", "body", "status", "said"),
     [
         ("nobody", {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:00Z", "count": 1}]}, 404, "no group reads"),
-        ("orders", {"step_s": 7, "rows": [{"start": "2026-01-05T08:58:00Z", "count": 1}]}, 422, "divide a day"),
-        ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:01Z", "count": 1}]}, 422, "multiple of 60 s"),
+        ("orders", {"step_s": 7, "rows": [{"start": "2026-01-05T08:58:00Z", "count": 1}]}, 422, "divides a day"),
+        (
+            "orders",
+            {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:01Z", "count": 1}]},
+            422,
+            "not the start of a 60 s step",
+        ),
         ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:00", "count": 1}]}, 422, "no time zone"),
         ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:00Z", "count": -1}]}, 422, "count"),
         ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T09:10:00Z", "count": 1}]}, 422, "future"),
+        ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:00Z", "count": 1}] * 2}, 422, "given twice"),
         ("orders", {"step_s": 60, "rows": []}, 422, "rows"),
         ("orders", {"step_s": 60, "row": []}, 422, "row"),
     ],
@@ -187,6 +193,20 @@ def test_push_refusals_say_why(client, topic, body, status, said):
     answer = client.post(f"/v1/topics/{topic}/arrivals", json=body)
     assert answer.status_code == status
     assert said in answer.json()["detail"]
+
+
+def test_weeks_pushed_at_once_are_history_and_one_bad_row_refuses_them_all(application, client):
+    begin = NOW - timedelta(days=14)
+    rows = [{"start": (begin + timedelta(minutes=m)).isoformat(), "count": m} for m in range(14 * 1440)]
+    refused = client.post(
+        "/v1/topics/orders/arrivals", json={"step_s": 60, "rows": [*rows, {"start": rows[0]["start"], "count": 1}]}
+    )
+    assert refused.status_code == 422
+    assert application.store.topics() == ()
+    answer = client.post("/v1/topics/orders/arrivals", json={"step_s": 60, "rows": rows})
+    assert answer.json() == {"rows": 20160, "steps": 20160, "partitions": 1}
+    first = int(begin.timestamp()) // 60
+    assert application.store.read(SeriesKey("orders", "arrivals"), first, first + 20160).known.all()
 
 
 def test_a_dead_store_is_503_with_retry_after(application, client, monkeypatch):

@@ -60,6 +60,7 @@ def test_weeks_of_rows_at_once_are_history() -> None:
         ([row(-5, 1)], r"is in the future"),
         ([row(1, 1), row(1, 1)], r"rows\[1\]: .* given twice"),
         ([PushedRow(datetime(2026, 1, 5, 9, 0), 0, 1)], r"has no zone"),
+        ([row(1, 1, 99_999), row(600, 1), row(50_000, 1)], r"send fewer steps"),
     ],
 )
 def test_one_row_that_cannot_be_meant_refuses_them_all(rows: list[PushedRow], message: str) -> None:
