@@ -31,12 +31,19 @@ def _own() -> Method:
     return TwoLeads(_blend(), ShortLead())
 
 
+def _holt_winters() -> Method:
+    from forecaster.methods.holt_winters import HoltWinters  # statsmodels is slow to import, and seldom needed
+
+    return HoltWinters()
+
+
 METHODS: dict[str, Callable[[], Method]] = {
     "last_value": LastValue,
     "yesterday": lambda: SeasonalNaive("day"),
     "last_week": lambda: SeasonalNaive("week"),
     "seasonal_naive": lambda: SeasonalNaive("day"),
     "grid": Grid,
+    "holt_winters": _holt_winters,
     "median_blend": _median_blend,
     "boosting": Boosting,
     "kernel_ridge": KernelRidge,
