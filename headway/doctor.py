@@ -20,6 +20,7 @@ from headway.sections import KubernetesActuator, ProcessActuator, WebhookActuato
 from headway.settings import Settings
 
 if TYPE_CHECKING:
+    from forecaster.ingest.base import OffsetSource
     from forecaster.stores.base import SeriesStore
 
 CLOCK_TOLERANCE_S = 2.0
@@ -38,7 +39,9 @@ class Check:
 Probe = Callable[[], Iterator[Check]]
 
 
-def examine(settings: Settings, open_store: Callable[[], SeriesStore]) -> list[Check]:
+def examine(
+    settings: Settings, open_store: Callable[[], SeriesStore], open_source: Callable[[], OffsetSource] | None = None
+) -> list[Check]:
     """Run all checks.
 
     Parameters
@@ -47,11 +50,14 @@ def examine(settings: Settings, open_store: Callable[[], SeriesStore]) -> list[C
         What was configured.
     open_store
         Opens the configured store, and raises our own errors where it cannot.
+    open_source
+        Opens the source of offsets; None where arrivals come from files or by push.
     """
     probes: list[tuple[str, Probe]] = [
         ("settings", lambda: _settings(settings)),
         ("store", lambda: _store(settings, open_store)),
         ("brokers", lambda: _brokers(settings)),
+        ("source", lambda: _source(settings, open_source)),
         ("models", lambda: _models(settings)),
         ("targets", lambda: _targets(settings)),
         ("api", lambda: _api(settings)),
@@ -121,6 +127,21 @@ def _brokers(settings: Settings) -> Iterator[Check]:
             yield Check("brokers", False, f"{server.strip()}: {error}", remedy)
     if reached:
         yield Check("brokers", True, f"{', '.join(reached)} accept connections")
+
+
+def _source(settings: Settings, open_source: Callable[[], OffsetSource] | None) -> Iterator[Check]:
+    """Look once at every configured topic and group, as the record job would."""
+    if open_source is None:
+        return
+    from forecaster.ingest.checks import check_source
+
+    groups = {GroupId(name): own.topics for name in settings.named_groups if (own := settings.group(name)) is not None}
+    source = open_source()
+    try:
+        for finding in check_source(source, groups):
+            yield Check(finding.name, finding.ok, finding.detail, finding.remedy)
+    finally:
+        source.close()
 
 
 def _models(settings: Settings) -> Iterator[Check]:

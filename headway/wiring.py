@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecast
     from balancer.actuators.board import ScalerBoard
     from balancer.group import PartitionState
     from balancer.observers.base import GroupObserver
+    from forecaster.ingest.kafka import KafkaOffsetSource
     from forecaster.registry import ModelRegistry
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
@@ -57,6 +58,19 @@ def open_series(settings: Settings, url: str, clock: Clock | None = None) -> Ser
 
     retention = Retention(steps=settings.store.retention)
     return open_store(url, settings.cluster, layout=settings.store.layout, retention=retention, clock=clock)
+
+
+def open_source(settings: Settings, clock: Clock = utc_now) -> KafkaOffsetSource:
+    """Open the cluster as a source of offsets.
+
+    Raises
+    ------
+    SourceRefused
+        If its client properties cannot be used.
+    """
+    from forecaster.ingest.kafka import KafkaOffsetSource
+
+    return KafkaOffsetSource(settings.kafka_properties(), clock=clock)
 
 
 def open_plans(settings: Settings, url: str) -> PlanStore:
@@ -251,23 +265,20 @@ def _recorded(app: Application, topics: tuple[str, ...], group: GroupId) -> Mapp
 
 def _recording(app: Application, stack: ExitStack) -> tuple[Callable[[], str], KindOf]:
     """Return the record job over Kafka, and what tells a group's kind on the same connections."""
-    from forecaster.ingest.kafka import KafkaOffsetSource
     from forecaster.ingest.recorder import Recorder
     from forecaster.ingest.sampler import RecordSampler
     from forecaster.offsets import CountingPolicy
     from headway.recording import record_job
 
-    settings = app.settings
-    properties = settings.kafka_properties()
+    settings, source = app.settings, open_source(app.settings, app.clock)
     groups = {GroupId(name): app.view(name).topics for name in settings.named_groups}
-    source = KafkaOffsetSource(properties, clock=app.clock)
     step_s = min((settings.grid(name).step_s for name in settings.named_groups), default=60)
     recorder = Recorder(
         app.store,
         source,
         groups,
         policy=CountingPolicy.for_step(step_s),
-        delays=RecordSampler(properties).delays_ms,
+        delays=RecordSampler(settings.kafka_properties()).delays_ms,
         clock=app.clock,
     )
     stack.callback(recorder.close)

@@ -19,7 +19,7 @@ SUMMARIES: dict[str, dict[str, str]] = {
     "Start": {
         "demo": "Run the whole loop on a real trace with an embedded store, and show the page.",
         "init": "Write a first configuration by asking what is there.",
-        "doctor": "Check store, brokers, permissions, clock, models and targets, and say what to do.",
+        "doctor": "Check store, brokers, topics, groups, permissions, clock, models and targets, and say what to do.",
         "serve": "Serve API, page and scaler, and run the scheduled jobs of the configured groups.",
     },
     "Look ahead": {

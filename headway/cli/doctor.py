@@ -13,19 +13,21 @@ EXAMPLE = "headway doctor"
 
 
 def command(config: Config = None, json: Json = False) -> None:
-    """Check store, brokers, permissions, clock, models and targets, and say what to do.
+    """Check store, brokers, topics, groups, permissions, clock, models and targets, and say what to do.
 
     Exit code 1 when anything needs doing. The embedded store is started for the look if nobody runs it.
     """
     from contextlib import ExitStack
+    from functools import partial
 
     from headway.doctor import examine
     from headway.settings import load
-    from headway.wiring import open_series, store_url
+    from headway.wiring import open_series, open_source, store_url
 
     settings = load(config)
     with ExitStack() as stack:
-        checks = examine(settings, lambda: open_series(settings, stack.enter_context(store_url(settings))))
+        source = partial(open_source, settings) if settings.kafka_properties() else None
+        checks = examine(settings, lambda: open_series(settings, stack.enter_context(store_url(settings))), source)
     if json:
         emit_json({"checks": [asdict(check) for check in checks]})
     else:
