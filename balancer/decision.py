@@ -169,7 +169,7 @@ def wanted(
         need[0] = np.where(seen.lag > 0, np.maximum(need[0], 1), need[0])
     if at_least is not None:
         need = np.maximum(need, at_least[:, None])
-    need = np.clip(need, frame.min_replicas, frame.max_replicas)
+    need = np.minimum(np.maximum(need, frame.min_replicas), frame.max_replicas)
     return Wanted(brought_forward(need, frame.covered), demand, floor, drain)
 
 

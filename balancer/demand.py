@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,16 +94,22 @@ def cell_peaks(values: Floats, step_s: float, cells: Cells, offset_s: float = 0.
     ndarray
         Shape (..., cells, levels).
     """
-    steps = values.shape[-2]
-    first = np.minimum(((cells.starts_s + offset_s) // step_s).astype(np.int64), steps - 1)
-    ends = cells.starts_s + np.array(cells.widths_s) + offset_s
-    last = np.minimum(np.ceil(ends / step_s - 1e-9).astype(np.int64) - 1, steps - 1)
-    if (first[1:] == last[:-1] + 1).all():
+    first, last, is_gapless = _steps_in(cells, values.shape[-2], step_s, offset_s)
+    if is_gapless:
         return np.maximum.reduceat(values[..., : int(last[-1]) + 1, :], first, axis=-2)
     return np.stack(
         [values[..., a : max(a, b) + 1, :].max(axis=-2) for a, b in zip(first.tolist(), last.tolist(), strict=True)],
         axis=-2,
     )
+
+
+@lru_cache(maxsize=64)
+def _steps_in(cells: Cells, steps: int, step_s: float, offset_s: float) -> tuple[Integers, Integers, bool]:
+    """Return each cell's first and last forecast step, and whether no step lies between or in two of them."""
+    first = np.minimum(((cells.starts_s + offset_s) // step_s).astype(np.int64), steps - 1)
+    ends = cells.starts_s + np.array(cells.widths_s) + offset_s
+    last = np.minimum(np.ceil(ends / step_s - 1e-9).astype(np.int64) - 1, steps - 1)
+    return first, last, bool((first[1:] == last[:-1] + 1).all())
 
 
 def level_path(near: Floats, far: Floats, cells: Cells, lead_s: float) -> Floats:
@@ -146,7 +153,7 @@ def corrected(log_margin: Floats, step: Floats, level: Floats, observed: Floats,
     """
     surprise = observed > promised * np.exp(log_margin)
     moved = log_margin + step * np.where(surprise, level, level - 1.0)
-    return np.clip(moved, -0.3, 2.0)
+    return np.minimum(np.maximum(moved, -0.3), 2.0)
 
 
 def to_drain(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +22,22 @@ from balancer.stabilization import moved, moves_left
 from forecaster.forecast import Forecast
 from forecaster.topics import TopicPartition
 
+_NAME = attrgetter("topic", "partition")
+
 
 def loads_of(
     snapshot: GroupSnapshot, forecast: Forecast | None, knobs: Knobs, steps: Sequence[PlannedStep], now: datetime
 ) -> dict[TopicPartition, float | None]:
     """Return each partition's peak until the next planned step, or what is seen of it."""
-    seen: dict[TopicPartition, float | None] = {tp: p.arrival_rate for tp, p in snapshot.partitions.items()}
     if forecast is None:
-        return seen
+        return {tp: p.arrival_rate for tp, p in snapshot.partitions.items()}
     until = steps[1].start if len(steps) > 1 else forecast.origin + forecast.horizon
     first = max(0, int((now - forecast.origin) / forecast.step))
     last = max(first + 1, math.ceil((until - forecast.origin) / forecast.step))
     level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
     peaks: NDArray[np.float64] = forecast.rates[:, min(first, forecast.steps - 1) : last, level].max(axis=1)
     by_number = dict(zip(forecast.partitions, peaks.tolist(), strict=True))
-    return {tp: max(by_number.get(tp.partition, 0.0), rate or 0.0) for tp, rate in seen.items()}
+    return {tp: max(by_number.get(tp.partition, 0.0), p.arrival_rate or 0.0) for tp, p in snapshot.partitions.items()}
 
 
 def lower_bound(loads: Iterable[float | None], capacity: float, *, is_pooled: bool) -> int:
@@ -60,7 +62,7 @@ def with_owners(
     if not members or not loads:
         return steps, memory, ["nobody is there to own partitions yet"]
     if _is_settled(members, snapshot, loads, policy, capacity):
-        owned = {m.id: tuple(sorted(m.partitions)) for m in members}
+        owned = {m.id: tuple(sorted(m.partitions, key=_NAME)) for m in members}
         return [replace(steps[0], assignment=owned), *steps[1:]], memory, []
     result = assign(
         loads,
@@ -83,10 +85,17 @@ def _is_settled(
     capacity: float,
 ) -> bool:
     """Whether every partition has an owner that works, and no member carries too much: then nothing may move."""
-    if len(members) != len(snapshot.members) or None in loads.values():
+    if len(members) != len(snapshot.members):
         return False
-    owned = sum(len(m.partitions) for m in members)
-    if owned != len(snapshot.partitions) or len({p for m in members for p in m.partitions}) != owned:
+    ownerless, carried = dict(loads), []
+    for m in members:
+        load = 0.0
+        for p in m.partitions:
+            own = ownerless.pop(p, None)
+            if own is None:  # unknown, or owned twice
+                return False
+            load += own
+        carried.append(load / (m.capacity or capacity))
+    if ownerless:
         return False
-    carried = [sum(loads[p] or 0.0 for p in m.partitions) / (m.capacity or capacity) for m in members]
     return max(carried) <= 1.0 and max(carried) * len(carried) <= policy.skew_limit * sum(carried)

@@ -114,7 +114,7 @@ def plan(
     most = max(policy.min_replicas, min(limit, ceiling) if ceiling is not None else limit)
     curve = _curve(snapshot, trusted, policy, capacity, max(most, requested))
     lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
-    frame = Frame(curve, lead.total_seconds(), policy.slo.total_seconds(), policy.min_replicas, most)
+    frame = _frame(curve, lead.total_seconds(), policy.slo.total_seconds(), policy.min_replicas, most)
     windows = spans(rules, now, now + timedelta(seconds=CELLS.horizon_s)) if rules else ()
     effect = _per_cell(effects(windows, _minutes(now))) if windows else None
 
@@ -138,10 +138,10 @@ def plan(
     want = wanted(safe[:, None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, floors)
     left = policy.rescales_per_day - sum(c.at > now - DAY for c in memory.history.changes)
     price = float(scarce_price(float(arrays.price[0]), left, policy.rescales_per_day))
-    ahead = schedule(want.need[:, 0].tolist(), _HOURS, price)
+    ahead = _schedule(tuple(want.need[:, 0].tolist()), price)
     size = ahead.first_choice(requested)
 
-    dwelling = replace(policy, scale_down_dwell=knobs.dwell, max_replicas=max(most, 1))
+    dwelling = _dwelling(policy, knobs.dwell, max(most, 1))
     stable = stabilize(size, requested, now, memory.history, dwelling, urgent=size > requested)
     memory = replace(memory, history=stable.history)
     replicas, waits = stable.replicas, list(stable.reasons)
@@ -259,6 +259,22 @@ def _curve(
     shares = np.round(loads / total, 3) if total > 0 else np.full(loads.size, 1 / loads.size)
     assignor = "planned" if policy.assignment is AssignmentKind.PLANNED else policy.assignor
     return _cached_curve(capacity, np.ascontiguousarray(shares, dtype=float).tobytes(), most, assignor)
+
+
+@lru_cache(maxsize=64)
+def _frame(curve: CapacityCurve, lead_s: float, slo_s: float, least: int, most: int) -> Frame:
+    return Frame(curve, lead_s, slo_s, least, most)
+
+
+@lru_cache(maxsize=256)
+def _schedule(need: tuple[int, ...], price: float) -> Schedule:
+    """Plan the horizon; from one minute to the next the members needed are mostly the same."""
+    return schedule(need, _HOURS, price)
+
+
+@lru_cache(maxsize=64)
+def _dwelling(policy: ScalingPolicy, dwell: timedelta, most: int) -> ScalingPolicy:
+    return replace(policy, scale_down_dwell=dwell, max_replicas=most)
 
 
 @lru_cache(maxsize=16)

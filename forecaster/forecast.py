@@ -89,9 +89,10 @@ class Forecast:
         if list(self.levels) != sorted(set(self.levels)) or not all(0 < q < 1 for q in self.levels):
             raise ValueError(f"levels {self.levels} must rise within (0, 1)")
         for values in (self.rates, self.total):
-            if not np.isfinite(values).all() or (values < 0).any():
+            if values.size and not (values.min() >= 0 and values.max() < np.inf):  # of NaN neither is true
                 raise ValueError("a forecast must be finite and not negative")
-            if (np.diff(values, axis=-1) < -1e-9 * (1 + np.abs(values[..., 1:]))).any():
+            lower, upper = values[..., :-1], values[..., 1:]
+            if (upper < lower).any() and (upper - lower < -1e-9 * (1 + upper)).any():
                 raise ValueError("quantiles must not fall along the levels")
 
     @property

@@ -70,7 +70,7 @@ def l2_bound(loads: NDArray[np.float64], capacity: float) -> int:
     half = capacity / 2
     total = np.concatenate(([0.0], np.cumsum(s)))
     small_end = int(np.searchsorted(s, half * (1 + TOLERANCE), side="right"))
-    alpha = np.concatenate(([0.0], np.unique(s[:small_end])))
+    alpha = np.concatenate(([0.0], s[:small_end]))
     j1_start = np.searchsorted(s, (capacity - alpha) * (1 + TOLERANCE), side="right")
     j1 = s.size - j1_start
     j2 = np.maximum(j1_start - small_end, 0)

@@ -55,7 +55,9 @@ class ArrivalTrace:
         if self.step_s <= 0:
             raise ValueError(f"step_s={self.step_s} must be positive")
         zero = np.zeros((self.counts.shape[0], 1))
-        object.__setattr__(self, "_cumulative", np.concatenate([zero, np.cumsum(self.counts, axis=1)], axis=1))
+        cumulative = np.concatenate([zero, np.cumsum(self.counts, axis=1)], axis=1)
+        # An instant's values side by side in memory: a simulation asks for one instant after the other.
+        object.__setattr__(self, "_cumulative", np.asfortranarray(cumulative))
 
     @property
     def queues(self) -> int:
@@ -78,6 +80,8 @@ class ArrivalTrace:
         position = at_s / self.step_s
         index = min(max(int(position), 0), steps - 1)
         share = min(max(position - index, 0.0), 1.0)
+        if share == 0:
+            return self._cumulative[:, index].copy()
         by: NDArray[np.float64] = self._cumulative[:, index] + share * self.counts[:, index]
         return by
 

@@ -112,6 +112,8 @@ class SimulatedGroup:
         self._stalled_until = np.full(trace.queues, -math.inf)
         self.moved_load_s: list[float] = []
         """Per change of owners: records/s of the partitions that somebody had to stop, over one member's capacity."""
+        self._seen_members: tuple[Member, ...] = ()
+        self._seen_with: tuple[Owners | None, int, int] = (None, 0, 0)
         self._partitions = tuple(TopicPartition(str(group), p) for p in range(trace.queues))
         if trace.partitioned:
             self._share()
@@ -207,22 +209,11 @@ class SimulatedGroup:
         now, before = self._offset_s + minute, self._offset_s + max(minute - 60, -self._offset_s)
         rates = (self.trace.arrived_by(now) - self.trace.arrived_by(before)) / max(now - before, 1.0)
         backlog = self.queues.backlog
-        ids = [f"m-{i}" for i in range(fleet.working + fleet.pending)]
-        owned: list[list[TopicPartition]] = [[] for _ in ids]
-        if self.trace.partitioned:
-            for partition, owner in zip(self._partitions, self.owners.tolist(), strict=True):
-                if 0 <= owner < len(owned):
-                    owned[owner].append(partition)
-        elif ids:
-            owned[0] += self._partitions  # one pool that everybody shares
         return GroupSnapshot(
             group=group,
             at=self.now,
             replicas=fleet.requested,
-            members=tuple(
-                Member(name, tuple(parts), ready=i < fleet.working)
-                for i, (name, parts) in enumerate(zip(ids, owned, strict=True))
-            ),
+            members=self._members(),
             partitions={
                 tp: PartitionState(round(lag), rate)
                 for tp, lag, rate in zip(self._partitions, backlog.tolist(), rates.tolist(), strict=True)
@@ -230,6 +221,23 @@ class SimulatedGroup:
             protocol=GroupProtocol.CLASSIC,
             generation=len(fleet.changes),
         )
+
+    def _members(self) -> tuple[Member, ...]:
+        """Return the members as they are; the same ones until owners or members change."""
+        working, count = self.fleet.working, self.fleet.working + self.fleet.pending
+        owners, *counts = self._seen_with
+        if owners is self.owners and counts == [working, count]:
+            return self._seen_members
+        owned: list[list[TopicPartition]] = [[] for _ in range(count)]
+        if self.trace.partitioned:
+            for partition, owner in zip(self._partitions, self.owners.tolist(), strict=True):
+                if 0 <= owner < count:
+                    owned[owner].append(partition)
+        elif count:
+            owned[0] += self._partitions  # one pool that everybody shares
+        self._seen_with = (self.owners, working, count)
+        self._seen_members = tuple(Member(f"m-{i}", tuple(p), ready=i < working) for i, p in enumerate(owned))
+        return self._seen_members
 
     # -- Actuator ------------------------------------------------------------------------------------------------
 

@@ -102,10 +102,11 @@ class FluidQueues:
             total = asked.sum()
             share = asked * (float(np.sum(capacity)) / total) if total > 0 else np.full(self.count, np.sum(capacity))
         else:
-            owned = owner >= 0
-            loads = np.bincount(owner[owned], weights=asked[owned], minlength=np.size(capacity))
+            if owner.min(initial=0) < 0:
+                asked = np.where(owner >= 0, asked, 0.0)
+            loads = np.bincount(np.maximum(owner, 0), weights=asked, minlength=np.size(capacity))
             per_work = np.divide(capacity, loads, out=np.zeros_like(loads), where=loads > 0)
-            share = np.where(owned, asked * per_work[owner], 0.0)
+            share = asked * per_work[owner]
         self.log.append(self._at_s, self._arrived, self.served, share)
         done = np.minimum(asked, share * length)
         self.served = self.served + done
