@@ -150,6 +150,8 @@ def owner_under(
         return roundrobin_owner(topics, members)
     if kind is Assignor.PLANNED:
         raise ValueError("a planned assignment depends on loads: balancer.packing.members.pack")
+    if current is None and kind is not Assignor.UNIFORM:
+        return roundrobin_owner(topics, members)
     before = np.full(sum(topics), -1, dtype=np.intp) if current is None else current
     return uniform_owner(before, members) if kind is Assignor.UNIFORM else sticky_owner(before, members)
 

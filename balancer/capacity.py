@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.assignors import range_owner, roundrobin_owner
+from balancer.assignors import busiest_shares
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -55,7 +56,13 @@ def pool_curve(capacity: float, max_members: int) -> CapacityCurve:
     return CapacityCurve(sizes.astype(np.float64) * capacity, sizes, capacity)
 
 
-def assigned_curve(capacity: float, shares: Floats, max_members: int, assignor: str = "planned") -> CapacityCurve:
+def assigned_curve(
+    capacity: float,
+    shares: Floats,
+    max_members: int,
+    assignor: str = "planned",
+    topics: Sequence[int] | None = None,
+) -> CapacityCurve:
     """Return the curve of members that own partitions: the busiest member sets the pace.
 
     Parameters
@@ -63,12 +70,13 @@ def assigned_curve(capacity: float, shares: Floats, max_members: int, assignor: 
     capacity
         Records/s of one member.
     shares
-        Share of the load in each partition; sums to 1.
+        Weight of the load in each partition, the topics one after the other.
     max_members
         Largest size to consider; more members than partitions never help.
     assignor
-        ``range``, ``roundrobin``, ``sticky`` or ``uniform`` deal partitions by count; ``planned`` by load (longest
-        processing time first, at most 4/3 of the best possible busiest member).
+        As for :func:`balancer.assignors.busiest_shares`.
+    topics
+        Partitions of each topic; None is one topic.
 
     Examples
     --------
@@ -80,27 +88,9 @@ def assigned_curve(capacity: float, shares: Floats, max_members: int, assignor: 
     """
     top = min(max_members, shares.size)
     rates = np.zeros(top + 1)
-    for members in range(1, top + 1):
-        rates[members] = capacity / max(busiest_share(shares, members, assignor), 1e-12)
+    if top:
+        rates[1:] = capacity / busiest_shares(shares, top, assignor, topics)
     best = np.maximum.accumulate(rates)
     grows = np.concatenate([[True], best[1:] > best[:-1] * (1 + 1e-9)])
     useful = np.maximum.accumulate(np.where(grows, np.arange(top + 1), 0))
     return CapacityCurve(best, useful)
-
-
-def busiest_share(shares: Floats, members: int, assignor: str) -> float:
-    """Return the share of the load that the busiest of ``members`` members carries."""
-    if assignor == "range":
-        owner = range_owner([shares.size], members)
-    elif assignor == "planned":
-        return _longest_first(shares, members)
-    else:
-        owner = roundrobin_owner([shares.size], members)
-    return float(np.bincount(owner, weights=shares, minlength=members).max())
-
-
-def _longest_first(shares: Floats, members: int) -> float:
-    loads = np.zeros(members)
-    for share in np.sort(shares)[::-1].tolist():
-        loads[int(loads.argmin())] += share
-    return float(loads.max())

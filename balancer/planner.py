@@ -7,6 +7,7 @@ error path ever scales down.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -237,8 +238,10 @@ def _missing_members(snapshot: GroupSnapshot, memory: PlannerMemory, policy: Sca
 
 
 @lru_cache(maxsize=64)
-def _cached_curve(capacity: float, shares: bytes, most: int, assignor: str) -> CapacityCurve:
-    return assigned_curve(capacity, np.frombuffer(shares), most, assignor)
+def _cached_curve(
+    capacity: float, weights: bytes, most: int, assignor: str, topics: tuple[int, ...] | None
+) -> CapacityCurve:
+    return assigned_curve(capacity, np.frombuffer(weights), most, assignor, topics)
 
 
 @lru_cache(maxsize=16)
@@ -251,14 +254,17 @@ def _curve(
 ) -> CapacityCurve:
     if not policy.cap_at_partitions or len(snapshot.partitions) <= 1:
         return _cached_pool(capacity, most)
+    topics: tuple[int, ...] | None = None
     if forecast is not None:
         loads = forecast.rates[:, 0, forecast.rates.shape[2] // 2]
     else:
-        loads = np.array([p.arrival_rate or 0.0 for p in snapshot.partitions.values()])
-    total = loads.sum()
-    shares = np.round(loads / total, 3) if total > 0 else np.full(loads.size, 1 / loads.size)
+        order = sorted(snapshot.partitions, key=lambda tp: (tp.topic, tp.partition))
+        topics = tuple(Counter(tp.topic for tp in order).values())
+        loads = np.array([snapshot.partitions[tp].arrival_rate or 0.0 for tp in order])
+    total = loads.sum()  # rounded, so that a small change makes no new curve
+    weights = np.round(loads / total * loads.size, 2) if total > 0 else np.ones(loads.size)
     assignor = "planned" if policy.assignment is AssignmentKind.PLANNED else policy.assignor
-    return _cached_curve(capacity, np.ascontiguousarray(shares, dtype=float).tobytes(), most, assignor)
+    return _cached_curve(capacity, np.ascontiguousarray(weights, dtype=float).tobytes(), most, assignor, topics)
 
 
 @lru_cache(maxsize=64)

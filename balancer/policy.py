@@ -16,6 +16,9 @@ class AssignmentKind(StrEnum):
     SCALE_ONLY = "scale_only"
 
 
+_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky", "uniform")
+
+
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
     """One group's policy. Every field has a default that is safe on an unknown group.
@@ -84,7 +87,7 @@ class ScalingPolicy:
     """Whether the plan also says who owns what."""
 
     assignor: str = "range"
-    """For scale-only groups: the assignor that their clients use (range, roundrobin, sticky, uniform)."""
+    """For scale-only groups: the assignor that their clients use (range, roundrobin, sticky, cooperative-sticky, uniform)."""
 
     snapshot_max_age: timedelta = timedelta(seconds=90)
     """An older snapshot is not decided on; the group holds."""
@@ -117,6 +120,8 @@ class ScalingPolicy:
                 refuse(field, "zero or longer")
         if self.lead_time is not None and self.lead_time < timedelta(0):
             refuse("lead_time", "zero or longer")
+        if self.assignor not in _ASSIGNORS:
+            refuse("assignor", f"one of {', '.join(_ASSIGNORS)}")
         for field in ("rescales_per_day", "moves_per_hour"):
             if getattr(self, field) < 1:
                 refuse(field, "1 or more")

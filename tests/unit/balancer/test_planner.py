@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer.capacity import assigned_curve, pool_curve
+from balancer.errors import PolicyRefused
 from balancer.group import GroupSnapshot, Member, PartitionState
 from balancer.knobs import Knobs
 from balancer.plan import BoundKind
@@ -278,7 +279,10 @@ def test_events_multiply_the_forecast() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.floats(0.01, 5), min_size=1, max_size=14), st.sampled_from(["range", "roundrobin", "planned"]))
+@given(
+    st.lists(st.floats(0.01, 5), min_size=1, max_size=14),
+    st.sampled_from(["range", "roundrobin", "uniform", "sticky", "planned"]),
+)
 def test_b16_size_follows_the_busiest_member(weights: list[float], assignor: str) -> None:
     shares = np.array(weights) / sum(weights)
     curve = assigned_curve(10.0, shares, len(weights), assignor)
@@ -287,7 +291,20 @@ def test_b16_size_follows_the_busiest_member(weights: list[float], assignor: str
     assert (curve.rates <= pool_curve(10.0, len(weights)).rates + 1e-6).all()
 
 
+def test_uniform_and_several_topics_deal_as_kafka_does() -> None:
+    falling = np.array([4.0, 3.0, 2.0, 1.0])
+    assert assigned_curve(10.0, falling, 2, "uniform").rates.round(2).tolist() == [0.0, 10.0, 14.29]  # runs: 7 and 3
+    assert assigned_curve(10.0, falling, 2, "roundrobin").rates.round(2).tolist() == [0.0, 10.0, 16.67]  # 6 and 4
+    two = assigned_curve(10.0, np.ones(4), 4, "range", (2, 2))  # range never gives two topics more than two members
+    assert two.rates.tolist() == [0.0, 10.0, 20.0, 20.0, 20.0]
+
+
 def test_d22_the_horizon_of_the_plan_is_in_time() -> None:
     made = plan(snapshot(), forecast([30.0] * 36 + [90.0] * 36), POOL, NOW).plan
     rise = next(s for s in made.steps if s.replicas > 4)
     assert NOW + timedelta(hours=2) <= rise.start <= NOW + timedelta(hours=3)
+
+
+def test_an_unknown_assignor_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(PolicyRefused, match="assignor=rang must be one of range, roundrobin"):
+        ScalingPolicy(assignor="rang")
