@@ -87,7 +87,7 @@ class ScalingPolicy:
     """Whether the plan also says who owns what."""
 
     assignor: str = "range"
-    """For scale-only groups: the assignor that their clients use (range, roundrobin, sticky, cooperative-sticky, uniform)."""
+    """For scale-only groups: the assignor of their clients (range, roundrobin, sticky, cooperative-sticky, uniform)."""
 
     snapshot_max_age: timedelta = timedelta(seconds=90)
     """An older snapshot is not decided on; the group holds."""
