@@ -52,10 +52,10 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
 
     def __init__(
         self,
-        iterations: int = 150,
+        iterations: int = 120,
         leaves: int = 31,
-        rate: float = 0.06,
-        max_points: int = 120_000,
+        rate: float = 0.08,
+        max_points: int = 60_000,
         weeks: int = 8,
         seed: int = 0,
     ):

@@ -47,3 +47,13 @@ def test_nothing_is_imported_before_it_is_needed(tmp_path):
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_map_names_only_rooms_that_are_there_and_every_room():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:forecaster|balancer|headway)/[\w/]*(?:\.py)?)`", text))
+    assert [n for n in sorted(named) if not (ROOT / n).exists()] == []
+    rooms = {str(p.relative_to(ROOT)) for package in PACKAGES for p in (ROOT / package).glob("*.py")}
+    rooms |= {f"{p.parent.relative_to(ROOT)}/" for package in PACKAGES for p in (ROOT / package).glob("*/__init__.py")}
+    unnamed = {r for r in rooms if r not in named and Path(r).name not in {"__init__.py", "__main__.py", "errors.py"}}
+    assert sorted(unnamed) == []

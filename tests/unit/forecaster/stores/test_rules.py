@@ -125,7 +125,7 @@ def test_keys_and_fields_tell_all_names_apart(
 )
 def test_errors_name_the_place_and_the_remedy(error: exceptions.RedisError, kind: type[Exception], says: str) -> None:
     said = translate(error, "redis://h:1")
-    assert type(said) is kind
+    assert isinstance(said, kind)
     assert says in str(said)
     assert str(said).startswith("redis://h:1: ")
 
