@@ -57,3 +57,10 @@ def test_the_map_names_only_rooms_that_are_there_and_every_room():
     rooms |= {f"{p.parent.relative_to(ROOT)}/" for package in PACKAGES for p in (ROOT / package).glob("*/__init__.py")}
     unnamed = {r for r in rooms if r not in named and Path(r).name not in {"__init__.py", "__main__.py", "errors.py"}}
     assert sorted(unnamed) == []
+
+
+def test_the_readme_shows_the_kept_figures():
+    from benchmarks.table import filled
+
+    text = (ROOT / "README.md").read_text()
+    assert filled(text) == text, "say python -m benchmarks.table"

@@ -1,0 +1,123 @@
+"""Put the kept figures into the README: ``python -m benchmarks.table``. A test holds the two together.
+
+Each row names its goal and says whether it is met; a figure that was never taken has no row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+
+Row = tuple[str, str, str, bool, str]
+
+
+def rows() -> Iterator[Row]:
+    """Yield what is shown: what, figure, goal, whether it is met, command."""
+    yield from _of("demo", _demo)
+    yield from _of("decisions", _decisions)
+    yield from _of("assignment", _assignment)
+    yield from _of("forecast", _forecast)
+    yield from _of("record", _record)
+    yield from _of("storage", _storage)
+    yield from _of("handover", _handover)
+
+
+def _of(name: str, read: Callable[[dict[str, Any]], Iterator[tuple[str, float, str, bool]]]) -> Iterator[Row]:
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    if path.exists():
+        for what, figure, goal, met in read(json.loads(path.read_text())):
+            yield what, f"{figure:,.4g}", goal, met, f"`make bench-{name}`"
+
+
+def _demo(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    yield "demo, first run after installing, s", d["first_s"], "≤ 180", d["first_s"] <= 180
+    yield "demo, second run, s", d["second_s"], "≤ 60", d["second_s"] <= 60
+    yield "`headway --help`, s", d["help_s"], "≤ 0.5", d["help_s"] <= 0.5
+    run = d["run"]
+    yield "demo: share of late messages", run["late_share"], "fewest of all rules", run["late_share"] <= 0
+    yield "demo: hours against static peak", run["hours_vs_peak_static"], "< 1", run["hours_vs_peak_static"] < 1
+
+
+def _decisions(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    for name, starts in sorted(d["decisions"].items()):
+        for start, policies in sorted(starts.items()):
+            ours = policies.get("headway")
+            if not isinstance(ours, dict) or "hours_vs_limit" not in ours:
+                continue
+            where = f"{name}, start time {start} s"
+            yield f"{where}: late messages, %", 100 * ours["late_share"], "≤ 0.01", ours["late_share"] <= 1e-4
+            yield f"{where}: rescales a day", ours["rescales_per_day"], "≤ 24", ours["rescales_per_day"] <= 24
+            limit = 1.25 if name == "worldcup" else 1.10
+            yield f"{where}: hours ÷ clairvoyant", ours["hours_vs_limit"], f"≤ {limit}", ours["hours_vs_limit"] <= limit
+
+
+def _assignment(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    for spread in ("5", "25"):
+        ours, star = d[spread]["keep"], d[spread]["keep_star"]
+        yield (
+            f"P=32, d={spread}: Rscore",
+            ours["rscore"],
+            f"≤ KEEP* {star['rscore']:.3f}",
+            ours["rscore"] <= star["rscore"],
+        )
+    gain = d["zipf"]["p99_gain_over_sticky"]
+    yield "Zipf topic: p99 delay, sticky ÷ ours", gain, "≥ 10", gain >= 10
+    yield "1,000 partitions planned, ms", d["plan_1000_ms"], "≤ 100", d["plan_1000_ms"] <= 100
+
+
+def _forecast(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    yield "M4 Hourly, OWA", d["m4_owa"], "≤ 0.42", d["m4_owa"] <= 0.42
+    yield "M4 Hourly, ms a series", d["m4_ms_per_series"], "≤ 25", d["m4_ms_per_series"] <= 25
+    mean = d["traces_mase"]["mean"]
+    best = mean["own"] if "own" in mean else min(mean.values())
+    yield "traces, one day ahead, mean MASE", best, "≤ 0.72", best <= 0.72
+    for lead, goal in ((15, 0.22), (60, 0.29)):
+        wape = d["lead_wape"]["mean"]["short_lead"][str(60 * lead)]
+        yield f"short lead {lead} min, WAPE", wape, f"≤ {goal}", wape <= goal
+    yield "one tick of 10,000 grid states, ms", d["update_10000_ms"], "≤ 100", d["update_10000_ms"] <= 100
+
+
+def _record(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    yield "30 min counted: wrong steps", d["cells_wrong"], "0", d["cells_wrong"] == 0
+    yield "tick of 10,000 partitions, wall s", d["tick_10000_wall_s"], "≤ 5", d["tick_10000_wall_s"] <= 5
+    yield "resident memory, MB", d["rss_mb"], "≤ 300", d["rss_mb"] <= 300
+
+
+def _storage(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    for name, goal in d["goals"].items():
+        yield name.replace("_", " "), d[name], f"≤ {goal:.3g}", d["met"][name]
+
+
+def _handover(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    bad = d["lost"] + d["repeated"] + d["reordered"]
+    yield "records lost, repeated or reordered", bad, "0", bad == 0
+    yield "moved partition, p50 ms", d["moved_pause_ms"]["p50"], "≤ 50", d["moved_pause_ms"]["p50"] <= 50
+    ratio = d["throughput_vs_bare_loop"]
+    yield "transactional ÷ plain loop", ratio, "≥ 0.8", ratio >= 0.8
+
+
+def table() -> str:
+    """Return the table as Markdown."""
+    lines = ["| what | figure | goal | met | command |", "|---|---:|---|---|---|"]
+    lines += [
+        f"| {what} | {figure} | {goal} | {'yes' if met else '**no**'} | {how} |"
+        for what, figure, goal, met, how in rows()
+    ]
+    return "\n".join(lines)
+
+
+def filled(text: str) -> str:
+    """Return the README's text with the table between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(filled(readme.read_text()))
