@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from forecaster.calendar import Calendar
 from forecaster.errors import ArtefactRefused, StoreUnavailable
 from forecaster.forecast import Forecast, ForecastResult, NoForecast, Rung
 from forecaster.ladder import Ladder
@@ -59,6 +60,8 @@ class ForecastService:
         Name that artefacts of this store's topics are kept under.
     timezone_of
         Zone whose wall clock a topic's seasons follow.
+    calendar_of
+        Holidays and events of a topic: those that are over are not taken as a pattern.
     zero_shot
         Gives the shipped model, or the reason why there is none; asked only for topics without a model of their own.
 
@@ -78,12 +81,14 @@ class ForecastService:
         *,
         cluster: str = "main",
         timezone_of: Callable[[str], str] = lambda _: "UTC",
+        calendar_of: Callable[[str], Calendar] = lambda _: Calendar(),
         zero_shot: Callable[[], tuple[Method | None, str | None]] = lambda: (None, "not configured"),
     ) -> None:
         self._store = store
         self._registry = registry
         self._cluster = cluster
         self._timezone_of = timezone_of
+        self._calendar_of = calendar_of
         self._zero_shot = zero_shot
         self._kept: dict[str, _Kept] = {}
         self._models: dict[str, tuple[str, Artefact | ArtefactRefused]] = {}
@@ -131,11 +136,15 @@ class ForecastService:
         if kept is None:
             reason = f"{topic} was never recorded; headway ingest loads a history, headway serve records"
             return NoForecast(topic, now, reason)
-        history = _trimmed(kept.history)
+        seen = _trimmed(kept.history)
+        history = self._calendar_of(topic).usual(seen)
+        notes: tuple[str, ...] = () if kept.note is None else (kept.note,)
+        if history is not seen:
+            notes += ("holidays and events that are over are not taken as a pattern",)
         steps = -(-horizon // history.grid.step)
         result = self._ladder(topic, history, start).predict(history, steps, levels)
-        if kept.note is not None and isinstance(result, Forecast):
-            return replace(result, reasons=(kept.note, *result.reasons))
+        if notes and isinstance(result, Forecast):
+            return replace(result, reasons=(*notes, *result.reasons))
         return result
 
     def history(self, topic: str, now: datetime) -> ArrivalSeries | None:

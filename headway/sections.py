@@ -253,6 +253,19 @@ class GroupDefaults(Section):
             TimeGrid(60, value)
         return value
 
+    @field_validator("holidays")
+    @classmethod
+    def _holidays(cls, value: str | None) -> str | None:
+        if value is not None:
+            from forecaster.calendar import Calendar
+            from forecaster.errors import InputRefused
+
+            try:
+                Calendar(value)
+            except InputRefused as refused:
+                raise ValueError(str(refused)) from refused
+        return value
+
     @field_validator("step")
     @classmethod
     def _step(cls, value: timedelta | None) -> timedelta | None:

@@ -89,20 +89,24 @@ def open_registry(settings: Settings) -> ModelRegistry:
 
 
 def open_forecasts(settings: Settings, store: SeriesStore, registry: ModelRegistry | None = None) -> ForecastService:
-    """Make the service that forecasts recorded topics; a topic's zone is that of the first group that reads it."""
+    """Make the service that forecasts recorded topics; a topic's zone and holidays are those of the first group."""
+    from forecaster.calendar import Calendar
     from forecaster.serving import ForecastService
     from forecaster.zero_shot import shipped
 
     zones: dict[str, str] = {}
+    calendars: dict[str, Calendar] = {}
     for name in settings.named_groups:
         own = settings.group(name)
         for topic in own.topics if own is not None else ():
             zones.setdefault(topic, settings.grid(name).timezone)
+            calendars.setdefault(topic, Calendar(own.holidays if own is not None else None))
     return ForecastService(
         store,
         registry or open_registry(settings),
         cluster=settings.cluster,
         timezone_of=lambda topic: zones.get(topic, "UTC"),
+        calendar_of=lambda topic: calendars.get(topic, Calendar()),
         zero_shot=shipped,
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forecaster.calendar import Calendar
 from forecaster.errors import StoreUnavailable
 from forecaster.forecast import Forecast, NoForecast, Rung
 from forecaster.registry import ModelRegistry
@@ -120,6 +121,18 @@ def test_a_partition_that_appears_is_forecast_with_the_others() -> None:
     result = service.forecast("orders", NOW + timedelta(seconds=STEP_S), DAY)
     assert isinstance(result, Forecast)
     assert result.partitions == (0, 1, 2)
+
+
+def test_d17_a_holiday_that_is_over_is_not_taken_as_a_pattern() -> None:
+    store = filled()
+    holiday = index(datetime(2026, 1, 19, tzinfo=UTC))  # Martin Luther King Day, the day before the origin
+    store.backfill(KEY, Cells(holiday, np.full((2, 288), 1), np.full((2, 288), True)))
+    plain = ForecastService(store).forecast("orders", NOW, DAY)
+    aware = ForecastService(store, calendar_of=lambda _: Calendar("US")).forecast("orders", NOW, DAY)
+    assert isinstance(plain, Forecast) and isinstance(aware, Forecast)
+    assert aware.total[:, 0].mean() > plain.total[:, 0].mean() * 1.05
+    assert abs(aware.total[:, 0].mean() * STEP_S - 60) < 6
+    assert any("holidays" in reason for reason in aware.reasons) and not any("holidays" in r for r in plain.reasons)
 
 
 def test_the_future_is_not_looked_at() -> None:

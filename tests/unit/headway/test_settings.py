@@ -99,6 +99,7 @@ def test_nothing_is_required_and_act_is_never_the_default():
         ("[defaults]\nslo = 60\n", "defaults.slo.*no unit.*60s"),
         ("[defaults]\nslo = '60'\n", "defaults.slo.*no unit"),
         ("[defaults]\ntimezone = 'Berlin'\n", "defaults.timezone.*unknown time zone"),
+        ("[defaults]\nholidays = 'DE-ZZ'\n", "defaults.holidays.*no holidays of 'DE-ZZ'"),
         ("[defaults]\nstep = '7s'\n", "defaults.step.*divides a day"),
         ("[groups.a]\n", "groups.a.topics is missing"),
         ("[groups.a]\ntopics=['t']\nmin_replicas=3\nmax_replicas=2\n", "groups.a.*max_replicas=2 must be at least"),
