@@ -12,6 +12,9 @@ from balancer.actuators.base import Actuator
 from balancer.errors import ActuationError, ObserverUnavailable, PlanStoreUnavailable
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
+from balancer.leadtime import KEPT as KEPT_LEAD_TIMES
+from balancer.leadtime import lead_time
+from balancer.member_capacity import KEPT, CapacityEstimate, MemberInterval, learn_capacity
 from balancer.memory import PlannerMemory
 from balancer.observers.base import GroupObserver
 from balancer.plan import ScalingPlan
@@ -29,7 +32,8 @@ ForecastSource = Callable[[GroupId, datetime], ForecastResult]
 PATIENCE_IN_LEADS = 3
 """An actuation that has not taken effect within so many lead times is reported as ineffective."""
 
-MEMORY, KNOBS = "planner_memory", "knobs"
+MEMORY, KNOBS, CAPACITY, LEAD_TIME = "planner_memory", "knobs", "capacity", "lead_time"
+"""Names under which the plan store keeps what was learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,13 @@ class ControlLoop:
     pending: Actuation | None = None
     lead_time: timedelta | None = field(default=None)
     """Measured lead time, when the policy sets none."""
+    intervals: Callable[[GroupSnapshot], Sequence[MemberInterval]] = lambda snapshot: ()
+    """What members did since the last tick, to learn capacity from where the policy sets none."""
+    capacity: CapacityEstimate | None = None
+    """What was learned of a member's capacity; None where the policy sets one."""
+    _taught: list[MemberInterval] = field(default_factory=list)
+    _lead_times: list[timedelta] = field(default_factory=list)
+    _recalled: bool = False
 
     def tick(self, now: datetime, token: LeaderToken) -> Tick:
         """Observe, forecast, plan, publish, actuate, verify; a failure on the way holds what is there."""
@@ -102,7 +113,7 @@ class ControlLoop:
         planned = plan(
             snapshot,
             forecast,
-            self._policy(),
+            self.learned_policy(),
             now,
             knobs=self._knobs(),
             memory=self._recall(),
@@ -114,6 +125,7 @@ class ControlLoop:
         except PlanStoreUnavailable as gone:
             return Tick(now, snapshot, forecast, planned.plan, error=f"hold: {gone}")
         verdict = self._verify(snapshot, token)
+        self._learn_capacity(snapshot, token)
         actuation, error = self._actuate(planned.plan, snapshot, now)
         self.memory = planned.memory
         self.on_plan(planned.plan)
@@ -121,10 +133,47 @@ class ControlLoop:
             self._keep(planned.plan, actuation, snapshot, now, token)
         return Tick(now, snapshot, forecast, planned.plan, version, actuation, verdict, error)
 
-    def _policy(self) -> ScalingPolicy:
-        if self.policy.lead_time is not None or self.lead_time is None:
+    def learned_policy(self) -> ScalingPolicy:
+        """Return the policy, with what was learned where it sets nothing."""
+        if self.policy.lead_time is not None and self.policy.capacity_per_member is not None:
             return self.policy
-        return replace(self.policy, lead_time=self.lead_time)
+        self._recall_learned()
+        capacity = self.policy.capacity_per_member
+        if capacity is None and self.capacity is not None:
+            capacity = self.capacity.usable
+        lead = self.policy.lead_time if self.policy.lead_time is not None else self.lead_time
+        return replace(self.policy, capacity_per_member=capacity, lead_time=lead)
+
+    def _recall_learned(self) -> None:
+        if self._recalled:
+            return
+        if self.policy.capacity_per_member is None:
+            kept = self.plans.learned(self.group, CAPACITY) or {}
+            self._taught = [MemberInterval.from_json(i) for i in kept.get("intervals", ())]
+            self.capacity = learn_capacity(self._taught)
+        if self.policy.lead_time is None and self.lead_time is None:
+            kept = self.plans.learned(self.group, LEAD_TIME) or {}
+            self._lead_times = [timedelta(seconds=s) for s in kept.get("measured_s", ())]
+            self.lead_time = lead_time(self._lead_times).value if self._lead_times else None
+        self._recalled = True
+
+    def _learn_capacity(self, snapshot: GroupSnapshot, token: LeaderToken) -> None:
+        if self.policy.capacity_per_member is not None:
+            return
+        seen = self.intervals(snapshot)
+        if not seen:
+            return
+        self.capacity = learn_capacity([*self._taught, *seen])
+        busy = [i for i in seen if i.is_busy()]
+        if not busy:
+            return
+        self._taught = [*self._taught, *busy][-KEPT:]
+        learned = {
+            "records_per_s": self.capacity.usable,
+            "confidence": self.capacity.confidence,
+            "intervals": [i.to_json() for i in self._taught],
+        }
+        self.plans.learn(self.group, CAPACITY, learned, token)
 
     def _knobs(self) -> Knobs:
         if self.knobs is None:
@@ -153,12 +202,15 @@ class ControlLoop:
     def _verify(self, snapshot: GroupSnapshot, token: LeaderToken) -> Verdict | None:
         if self.pending is None:
             return None
-        lead = self._policy().lead_time or DEFAULT_LEAD
+        lead = self.learned_policy().lead_time or DEFAULT_LEAD
         verdict = verify(self.pending, snapshot, PATIENCE_IN_LEADS * lead, snapshot.replicas)
         self.pending = None if verdict.is_final else verdict.actuation
         if verdict.lead_time is not None and self.policy.lead_time is None:
-            self.lead_time = verdict.lead_time
-            self.plans.learn(self.group, "lead_time", {"seconds": verdict.lead_time.total_seconds()}, token)
+            self._lead_times = [*self._lead_times, verdict.lead_time][-KEPT_LEAD_TIMES:]
+            self.lead_time = lead_time(self._lead_times).value
+            measured = [took.total_seconds() for took in self._lead_times]
+            learned = {"seconds": self.lead_time.total_seconds(), "measured_s": measured}
+            self.plans.learn(self.group, LEAD_TIME, learned, token)
         return verdict
 
     def _keep(

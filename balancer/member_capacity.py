@@ -11,11 +11,22 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
+
+from balancer.group import Assignment
+from forecaster.topics import TopicPartition
 
 PRIOR_WEIGHT = 3.0
 """The group's median counts like so many intervals of a member's own: a new member is taken for an average one."""
 FULL_CONFIDENCE_SAMPLES = 10.0
 """So many intervals of the same rate make a confidence of one half of what is left."""
+
+SPARE_S = 2.0
+"""So many seconds of a member's own work must wait at both ends of an interval for it to count as busy."""
+NEEDED_BUSY = 3
+"""Fewer busy intervals are not planned with: one may be a hiccup."""
+KEPT = 200
+"""The latest so many busy intervals count, so that a new version of the consumer is believed after a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +62,20 @@ class MemberInterval:
         """Records/s."""
         return self.consumed / self.seconds
 
-    def is_busy(self, spare_s: float) -> bool:
+    def is_busy(self, spare_s: float = SPARE_S) -> bool:
         """Tell whether the member had work all the time: at both ends, ``spare_s`` seconds of it were waiting."""
         if not self.stable or self.lag_before is None or self.lag_after is None or self.consumed <= 0:
             return False
         return min(self.lag_before, self.lag_after) >= self.rate * spare_s
+
+    def to_json(self) -> list[Any]:
+        """Return what :meth:`from_json` takes; only stable intervals are worth keeping."""
+        return [self.member, self.at.isoformat(), self.seconds, self.consumed, self.lag_before, self.lag_after]
+
+    @classmethod
+    def from_json(cls, kept: Sequence[Any]) -> MemberInterval:
+        """Return a stable interval as it was kept."""
+        return cls(kept[0], datetime.fromisoformat(kept[1]), *kept[2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +103,25 @@ class CapacityEstimate:
     at_least: float | None = None
     why: str | None = None
 
+    @property
+    def usable(self) -> float | None:
+        """Capacity to plan with, to three digits; None while too few intervals taught."""
+        return None if self.capacity is None or self.busy < NEEDED_BUSY else float(f"{self.capacity:.3g}")
 
-def learn_capacity(intervals: Sequence[MemberInterval], spare_s: float = 2.0, kept: int = 200) -> CapacityEstimate:
+    @property
+    def unlock(self) -> str | None:
+        """Why there is none to plan with, and what would change that; None where there is one."""
+        if self.usable is not None:
+            return None
+        why = self.why or f"{self.busy} of {NEEDED_BUSY} busy intervals were seen"
+        least = "" if self.at_least is None else f" (it is at least {self.at_least:.3g} records/s)"
+        return (
+            f"capacity of a member is not known yet{least}: {why}; it is learned from {NEEDED_BUSY} steps in which "
+            "records wait for a member all the time, or set capacity_per_member"
+        )
+
+
+def learn_capacity(intervals: Sequence[MemberInterval], spare_s: float = SPARE_S, kept: int = KEPT) -> CapacityEstimate:
     """Learn capacity from the latest intervals of a group's members.
 
     Parameters
@@ -124,3 +161,61 @@ def learn_capacity(intervals: Sequence[MemberInterval], spare_s: float = 2.0, ke
     spread = statistics.median(abs(i.rate - own[i.member]) / own[i.member] for i in busy)
     confidence = len(busy) / (len(busy) + FULL_CONFIDENCE_SAMPLES) * max(0.0, 1.0 - spread)
     return CapacityEstimate(middle, confidence, members, len(busy), at_least)
+
+
+def member_intervals(
+    looks: Sequence[tuple[datetime, Assignment]],
+    begin: datetime,
+    end: datetime,
+    consumed: Mapping[TopicPartition, int],
+    lag_before: Mapping[TopicPartition, int],
+    lag_after: Mapping[TopicPartition, int],
+) -> list[MemberInterval]:
+    """Return what each member did in one recorded step; a member whose partitions are not all known is left out.
+
+    Parameters
+    ----------
+    looks
+        Instants at which the group was seen, rising, and what each ready member owned then.
+    begin, end
+        Of the step, aware UTC.
+    consumed
+        Records by which commits advanced in the step.
+    lag_before, lag_after
+        Records that waited at its begin and end.
+
+    Notes
+    -----
+    A member is stable when it owned the same in all looks from the last one before the step on. A partition for which
+    records waited and nothing was done makes its member unstable too: one bad record must not read as low capacity.
+
+    Examples
+    --------
+    >>> from datetime import UTC, timedelta
+    >>> p, begin = TopicPartition("orders", 0), datetime(2026, 1, 5, tzinfo=UTC)
+    >>> end, owned = begin + timedelta(minutes=1), {"a": (p,)}
+    >>> member_intervals([(begin, owned), (end, owned)], begin, end, {p: 600}, {p: 50}, {p: 90})[0].rate
+    10.0
+    """
+    before = [at for at, _ in looks if at <= begin]
+    if not before or looks[-1][0] < end:
+        return []
+    during = [owned for at, owned in looks if at >= before[-1]]
+    found = []
+    for member, partitions in during[-1].items():
+        if not partitions or not all(tp in consumed and tp in lag_before and tp in lag_after for tp in partitions):
+            continue
+        same = all(owned.get(member) == partitions for owned in during)
+        idle = any(not consumed[tp] and lag_before[tp] and lag_after[tp] for tp in partitions)
+        found.append(
+            MemberInterval(
+                member,
+                end,
+                (end - begin).total_seconds(),
+                sum(consumed[tp] for tp in partitions),
+                sum(lag_before[tp] for tp in partitions),
+                sum(lag_after[tp] for tp in partitions),
+                same and not idle,
+            )
+        )
+    return found

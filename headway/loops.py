@@ -14,7 +14,7 @@ from balancer.control import ControlLoop, Tick
 from balancer.errors import BalancerError, ObserverUnavailable, PolicyRefused, TargetRefused
 from balancer.group import GroupSnapshot
 from balancer.observers.base import GroupObserver
-from balancer.planner import plan
+from balancer.planner import DEFAULT_LEAD, plan
 from balancer.plans.base import LeaderToken
 from balancer.policy import ScalingPolicy
 from forecaster.errors import ForecasterError
@@ -27,6 +27,7 @@ from headway.board import GroupView, ReplicaPoint
 from headway.durations import parse_duration
 from headway.errors import HeadwayError, NotReady
 from headway.facts import recorded_states
+from headway.member_watch import MemberWatch
 from headway.sections import Mode
 from headway.wire import Document, plan_document
 
@@ -151,6 +152,7 @@ class GroupRunner:
             app.settings.policy(name),
             rules=lambda now: app.operations.rules(name),
             timezone=app.settings.grid(name).timezone,
+            intervals=MemberWatch(app.store, GroupId(name), self.topics),
         )
 
     def forecast(self) -> str:
@@ -205,7 +207,7 @@ class GroupRunner:
         view = self.app.view(self.name)
         if view.snapshot is None:
             raise NotReady(f"group {self.name} has not been seen yet; the first tick comes within seconds")
-        policy = changed_policy(self.loop.policy, changes.get("policy") or {}, changes.get("capacity"))
+        policy = changed_policy(self.loop.learned_policy(), changes.get("policy") or {}, changes.get("capacity"))
         forecast = self.latest_forecast(GroupId(self.name), now)
         factor = changes.get("demand_factor")
         if factor is not None and isinstance(forecast, Forecast):
@@ -274,6 +276,7 @@ class GroupRunner:
 
     def _show(self, now: datetime, tick: Tick) -> None:
         snapshot, outcome = tick.snapshot, "held" if tick.error else "unchanged"
+        policy, estimate = self.loop.learned_policy(), self.loop.capacity
 
         def change(view: GroupView) -> None:
             if snapshot is not None:
@@ -282,11 +285,16 @@ class GroupRunner:
                 view.replicas.append(ReplicaPoint(now, snapshot.replicas, snapshot.working or None))
             if tick.plan is not None:
                 view.plan, view.plan_version = tick.plan, tick.version
-            lead = self.loop.lead_time or self.loop.policy.lead_time or timedelta(minutes=2)
+            view.capacity_per_member = policy.capacity_per_member
+            if policy.capacity_per_member is not None:
+                view.problems.pop("capacity", None)
+            lead = policy.lead_time or DEFAULT_LEAD
             if tick.actuation is not None and tick.actuation.state is ActuationState.PENDING:
                 view.acting_until = now + lead
 
         self.app.board.update(self.name, "plan", change, now if tick.plan is not None else None)
+        if estimate is not None and estimate.unlock is not None:
+            self.app.board.problem(self.name, "capacity", estimate.unlock)
         if tick.actuation is not None:
             outcome = tick.actuation.state.value
         self.app.metrics.decisions.labels(self.name, self.loop.mode, outcome).inc()

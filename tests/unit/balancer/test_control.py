@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from balancer.actuation import Actuation, ActuationState
-from balancer.control import KNOBS, MEMORY, ControlLoop
+from balancer.control import CAPACITY, KNOBS, LEAD_TIME, MEMORY, ControlLoop
 from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, StaleLeader, TargetUnavailable
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
+from balancer.member_capacity import MemberInterval
 from balancer.plan import ScalingPlan
 from balancer.plans.base import LeaderToken
 from balancer.plans.memory import MemoryPlanStore
@@ -150,3 +151,44 @@ def test_forecasts_scale_ahead_of_the_rise() -> None:
     assert group.fleet.working == 4
     run(loop, group, token, 10)
     assert group.fleet.working == 10  # before the rise at minute 60
+
+
+def busy(minute: int, consumed: int = 600) -> MemberInterval:
+    return MemberInterval("a", T0 + timedelta(minutes=minute), 60.0, consumed, 900, 900)
+
+
+def test_capacity_is_learned_from_busy_intervals_and_outlives_a_restart() -> None:
+    loop, group, store, token = make()
+    loop.policy = replace(POLICY, capacity_per_member=None)
+    said: list[list[MemberInterval]] = [[MemberInterval("a", T0, 60.0, 300, 0, 0)], [busy(1)], [busy(2), busy(3)]]
+    loop.intervals = lambda snapshot: said.pop(0) if said else []
+    holds, unlocks = [], []
+    for _ in range(4):
+        group.advance_to(group.elapsed_s + 60)
+        tick = loop.tick(group.now, token)
+        assert tick.plan is not None
+        assert loop.capacity is not None
+        holds.append(tick.plan.hold)
+        unlocks.append(loop.capacity.unlock)
+    assert holds == [True, True, True, False]
+    assert "at least 5 records/s): no member was busy yet" in str(unlocks[0])
+    assert "1 of 3 busy intervals were seen; it is learned from 3 steps" in str(unlocks[1])
+    assert unlocks[2:] == [None, None]
+    kept = store.learned(G, CAPACITY)
+    assert kept is not None
+    assert kept["records_per_s"] == 10.0
+    again = ControlLoop(G, group, nothing, store, group, loop.policy)
+    assert again.learned_policy().capacity_per_member == 10.0
+    configured = ControlLoop(G, group, nothing, store, group, POLICY)
+    assert configured.learned_policy().capacity_per_member == POLICY.capacity_per_member
+
+
+def test_lead_times_are_measured_by_verification_and_outlive_a_restart() -> None:
+    loop, group, store, token = make()
+    loop.policy = replace(POLICY, lead_time=None)
+    run(loop, group, token, 6)
+    kept = store.learned(G, LEAD_TIME)
+    assert kept is not None
+    assert kept["measured_s"][0] == 120.0
+    again = ControlLoop(G, group, nothing, store, group, loop.policy)
+    assert again.learned_policy().lead_time == timedelta(seconds=kept["seconds"])
