@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import uvicorn
-
 from forecaster.ingest.trace import read_trace
+from headway.api.listening import Server
 from headway.api.server import create_app
 from headway.application import Application
 from headway.demo import TOPIC, Replay, Scene, make_scene
@@ -116,10 +115,7 @@ def running(settings: Settings, scene: Scene) -> Iterator[Replay]:
 def served(app: Application, settings: Settings) -> Iterator[str]:
     """Serve page and API from a thread for as long as the block lasts; provide the URL."""
     host, port = settings.api.host, settings.api.port
-    config = uvicorn.Config(
-        create_app(app), host=host, port=port, log_level="warning", lifespan="off", timeout_graceful_shutdown=2
-    )
-    server = uvicorn.Server(config)
+    server = Server(create_app(app), settings.api)
     thread = threading.Thread(target=server.run, name="headway-http", daemon=True)
     thread.start()
     deadline = time.monotonic() + 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -18,6 +18,19 @@ from headway.wire import encode, parse_instant
 
 router = APIRouter(tags=["status"])
 MAX_LISTENERS = 64
+
+
+class Listener:
+    """One reader of the events: a slow one loses the oldest, and None ends the stream."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(maxsize=256)
+
+    def put(self, event: Event | None) -> None:
+        """Add an event; called in the server's loop."""
+        if self.queue.full():
+            self.queue.get_nowait()
+        self.queue.put_nowait(event)
 
 
 @router.get("/healthz", summary="Is the process alive")
@@ -83,32 +96,26 @@ def audit(
 @router.get("/v1/events", summary="Changes as they happen", response_class=EventSourceResponse)
 async def events(request: Request, app: App) -> Response:
     """Send an event whenever a forecast, plan, snapshot, mode or job changes; a slow reader loses the oldest."""
-    listeners: set[asyncio.Queue[Event]] = request.app.state.listeners
+    listeners: set[Listener] = request.app.state.listeners
     if len(listeners) >= MAX_LISTENERS:
         return problem(503, "Busy", f"{MAX_LISTENERS} readers listen already", headers={"Retry-After": "10"})
-    queue: asyncio.Queue[Event] = asyncio.Queue(maxsize=256)
+    reader = Listener()
     loop = asyncio.get_running_loop()
-
-    def put(event: Event) -> None:
-        if queue.full():
-            queue.get_nowait()
-        queue.put_nowait(event)
-
-    stop = app.board.listen(lambda event: _from_any_thread(loop, put, event))
-    listeners.add(queue)
+    stop = app.board.listen(lambda event: _from_any_thread(loop, reader.put, event))
+    listeners.add(reader)
 
     async def stream() -> AsyncIterator[dict[str, str]]:
         try:
-            while True:
-                kind, document = await queue.get()
+            while (event := await reader.queue.get()) is not None:
+                kind, document = event
                 yield {"event": kind, "data": json.dumps(document)}
         finally:
             stop()
-            listeners.discard(queue)
+            listeners.discard(reader)
 
-    return EventSourceResponse(stream(), ping=15)
+    return EventSourceResponse(stream(), ping=15, shutdown_grace_period=2)
 
 
-def _from_any_thread(loop: asyncio.AbstractEventLoop, put: object, event: Event) -> None:
+def _from_any_thread(loop: asyncio.AbstractEventLoop, put: Callable[[Event], None], event: Event) -> None:
     if not loop.is_closed():
-        loop.call_soon_threadsafe(put, event)  # type: ignore[arg-type]
+        loop.call_soon_threadsafe(put, event)

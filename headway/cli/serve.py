@@ -13,19 +13,22 @@ def command(config: Config = None) -> None:
 
     Ends on SIGTERM or Ctrl-C after what runs has ended; the groups keep the members that they have.
     """
+    import signal
+    import sys
     from contextlib import ExitStack
-
-    import uvicorn
 
     from balancer.actuators.board import ScalerBoard
     from headway import logs
+    from headway.api.listening import Server, listen, url_of
     from headway.api.server import create_app
     from headway.settings import load
     from headway.wiring import assemble, open_application, utc_now
 
     settings = load(config)
     logs.configure()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as stack:
+        listener = stack.enter_context(listen(settings.api))
         app = stack.enter_context(open_application(settings))
         posts = ScalerBoard(settings.scaler.max_age) if settings.scaler is not None else ScalerBoard()
         asgi = create_app(app)
@@ -40,18 +43,7 @@ def command(config: Config = None) -> None:
             server, port = serve_scaler(posts, utc_now, f"{chosen.host}:{chosen.port}", tls)
             stack.callback(server.stop, 2)
             say(f"scaler: {chosen.host}:{port}")
-        jobs.start()
         stack.callback(jobs.stop)
-        api = settings.api
-        scheme = "https" if api.tls_certificate else "http"
-        say(f"page and API: {scheme}://{api.host}:{api.port}/")
-        uvicorn.run(
-            asgi,
-            host=api.host,
-            port=api.port,
-            log_level="warning",
-            lifespan="off",
-            timeout_graceful_shutdown=5,
-            ssl_certfile=api.tls_certificate,
-            ssl_keyfile=api.tls_key,
-        )
+        jobs.start()
+        say(f"page and API: {url_of(settings.api, listener)}")
+        Server(asgi, settings.api).run(sockets=[listener])
