@@ -53,6 +53,8 @@ class Application:
     clock: Callable[[], datetime] = _utc_now
     jobs: JobList | None = None
     what_if: WhatIf | None = None
+    look: Callable[[str], None] = lambda group: None
+    """Puts what is seen of a group now on the board."""
     act_gate: Callable[[str], Sequence[str]] = lambda group: ()
     """Group → what speaks against mode ``act``; empty when nothing does."""
     audit_entries: Callable[[datetime | None, int], list[Document]] = lambda since, limit: []

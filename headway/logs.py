@@ -21,6 +21,22 @@ def _redact(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mutabl
 
 def configure(level: str = "info") -> None:
     """Send structlog and the standard library's loggers to stderr in one format."""
+    shared, renderer = _events(level)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    # A run that is still under way when the next is due is seen in /v1/jobs; the scheduler would say so every tick.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+
+
+def _events(level: str) -> tuple[list[Any], Any]:
     people = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer()
     shared: list[Any] = [
@@ -32,21 +48,14 @@ def configure(level: str = "info") -> None:
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
+    return shared, renderer
 
 
 def logger(name: str) -> Any:
-    """Return a logger whose events carry ``name`` as ``part``."""
+    """Return a logger whose events carry ``name`` as ``part``; they never go to stdout, which belongs to results."""
+    if not structlog.is_configured():
+        _events("info")
     return structlog.get_logger().bind(part=name)

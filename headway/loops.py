@@ -139,6 +139,7 @@ class GroupRunner:
         every: timedelta,
     ) -> None:
         self.app, self.name, self.service, self.every = app, name, service, every
+        self.observer = observer
         own = app.settings.group(name)
         self.topics = own.topics if own is not None else ()
         self.target = Guarded(target, app, bool(own is not None and own.approval))
@@ -185,6 +186,21 @@ class GroupRunner:
             return NoForecast(str(group), now, f"the group reads {len(self.topics)} topics; they are planned as seen")
         found = self.app.view(self.name).forecasts.get(self.topics[0])
         return found if found is not None else NoForecast(self.topics[0], now, "no forecast has been made yet")
+
+    def look(self) -> None:
+        """Put what is seen of the group now on the board, without planning.
+
+        Raises
+        ------
+        ObserverUnavailable
+            If nothing can be said.
+        """
+        snapshot = self.observer.observe(GroupId(self.name))
+
+        def change(view: GroupView) -> None:
+            view.snapshot = snapshot
+
+        self.app.board.update(self.name, "snapshot", change, snapshot.at)
 
     def what_if(self, changes: Mapping[str, Any], now: datetime) -> Document:
         """Plan again from what is on the board, under other assumptions; nothing is kept or changed.

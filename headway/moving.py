@@ -87,9 +87,9 @@ class Caretaker:
         self._thread.start()
 
     def _tend(self) -> None:
-        import structlog
+        from headway.logs import logger
 
-        log = structlog.get_logger("headway.moves")
+        log = logger("moves")
         while not self._stopped.wait(self._every_s):
             token = self._parts.mover.token
             if token is None:

@@ -257,6 +257,7 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
         jobs.cron("prune", name, settings.jobs.prune, zone, _over(topics, app.store.prune, app.clock, "blocks pruned"))
     app.jobs = jobs
     app.what_if = lambda group, changes, now: runners[group].what_if(changes, now)
+    app.look = lambda group: runners[group].look()
     app.act_gate = lambda name: settings.against_acting(name)
     return jobs
 

@@ -34,7 +34,7 @@ def run(
     from contextlib import ExitStack
 
     from balancer.actuators.board import ScalerBoard
-    from headway.errors import UnknownGroup
+    from headway.errors import SettingsRefused, UnknownGroup
     from headway.jobs import NAMES
     from headway.settings import load
     from headway.wiring import assemble, open_application
@@ -42,8 +42,12 @@ def run(
     if name not in NAMES:
         raise typer.BadParameter(f"{name!r} is no job; there are {', '.join(NAMES)}")
     settings = load(config)
+    if name != "record" and group is None:
+        raise typer.BadParameter(f"{name} is a group's job; say --group")
     if group is not None and group not in settings.named_groups:
         raise UnknownGroup(group, settings.nearest(group))
+    if name == "record" and settings.kafka.bootstrap_servers is None:
+        raise SettingsRefused("kafka.bootstrap_servers is missing: record looks at a cluster's offsets; name one")
     with ExitStack() as stack:
         application = stack.enter_context(open_application(settings))
         made = assemble(application, stack, ScalerBoard())

@@ -21,6 +21,7 @@ EXAMPLE = "headway plan --input data/nyc_taxi_30min.csv.gz --capacity 0.5"
 
 def command(
     group: Annotated[str | None, typer.Option(help="A configured group: its published plan.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Plan the group anew from what is seen now.")] = False,
     input: sources.InputFile = None,
     capacity: Annotated[float | None, typer.Option(help="Records/s that one member sustains.")] = None,
     partitions: sources.Partitions = None,
@@ -40,13 +41,16 @@ def command(
 ) -> None:
     """Plan members from now to the horizon.
 
-    Of a group, the plan that was published last. From a file, what the control tick would publish at the end of the
+    Of a group, the plan that was published last, or with --live the one that a tick would make now, which is neither
+    published nor acted on. From a file, what the control tick would publish at the end of the
     trace, with the safe default knobs.
     """
     if (group is None) == (input is None):
         raise typer.BadParameter("say either --group GROUP or --input FILE", param_hint="--input")
+    if live and group is None:
+        raise typer.BadParameter("--live plans a configured group; say --group", param_hint="--live")
     if group is not None:
-        document = _published(group, config)
+        document = _live(group, config) if live else _published(group, config)
         emit_json(document) if json else _print_document(document)
         return
     from datetime import timedelta
@@ -139,6 +143,29 @@ def _published(group: str, config: Path | None) -> dict[str, Any]:
     if latest is None:
         raise HeadwayError(f"group {group} has no plan yet; headway serve makes one a minute")
     return plan_document(latest[1], latest[0])
+
+
+def _live(group: str, config: Path | None) -> dict[str, Any]:
+    """Return the plan that a tick would make now of a group."""
+    from contextlib import ExitStack
+
+    from balancer.actuators.board import ScalerBoard
+    from headway.errors import HeadwayError, UnknownGroup
+    from headway.settings import load
+    from headway.wiring import assemble, open_application
+
+    settings = load(config)
+    if group not in settings.named_groups:
+        raise UnknownGroup(group, settings.nearest(group))
+    with ExitStack() as stack:
+        app = stack.enter_context(open_application(settings))
+        jobs = assemble(app, stack, ScalerBoard())
+        forecast = jobs.run_now("forecast", group)
+        if not forecast.ok:
+            raise HeadwayError(forecast.detail)
+        app.look(group)
+        assert app.what_if is not None
+        return dict(app.what_if(group, {}, app.clock()))
 
 
 def _print(made: ScalingPlan) -> None:
