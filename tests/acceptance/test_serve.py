@@ -260,3 +260,12 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
     assert service.said().count("\n") == 1
     assert "choose another" in service.said()
     service.errors.close()
+
+
+def test_a_dead_store_is_one_line(tmp_path):
+    write_config(tmp_path, '[store]\nurl = "redis://127.0.0.1:1/0"\n')
+    service = Service(tmp_path, 0)
+    assert service.process.wait(START_S) == 1
+    assert service.said().count("\n") == 1
+    assert "127.0.0.1:1" in service.said()
+    service.errors.close()
