@@ -228,3 +228,27 @@ def test_backtest_answers_on_a_public_trace_that_writes_minus_one(capsys: pytest
     arguments = ("backtest", "--input", file, "--series", "sensor00", "--horizon", "24h", "--origins", "2")
     code, out, _ = run(capsys, *arguments, "--methods", "grid", "--missing=-1", "--json")
     assert code == 0 and json.loads(out)["methods"]["grid"]["answered"] == 1
+
+
+def test_d17_the_day_after_a_holiday_is_forecast_from_ordinary_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADWAY_STATE", str(tmp_path / "state"))
+    hours = pd.date_range("2026-04-10T22:00Z", "2026-05-01T22:00Z", freq="1h", inclusive="left")
+    local = hours.tz_convert("Europe/Berlin")
+    usual = np.where((local.hour >= 8) & (local.hour < 20), 1000, 100)
+    value = np.where((local.month == 5) & (local.day == 1), usual // 5, usual)
+    stamps = hours.strftime("%Y-%m-%dT%H:%M:%SZ")
+    pd.DataFrame({"timestamp": stamps, "series": "0", "value": value}).to_csv("orders.csv", index=False)
+    said = {}
+    for holidays in ("", 'holidays = "DE-BE"'):
+        Path("h.toml").write_text(
+            f'[defaults]\ntimezone = "Europe/Berlin"\n{holidays}\n[groups.orders]\ntopics = ["orders"]\n'
+        )
+        assert run(capsys, "ingest", "--input", "orders.csv", "--topic", "orders", "--config", "h.toml")[0] == 0
+        code, out, _ = run(capsys, "forecast", "--topic", "orders", "--horizon", "24h", "--config", "h.toml", "--json")
+        assert code == 0
+        said[bool(holidays)] = np.array(json.loads(out)["total"]["0.5"])[9:19] * 3600
+    assert said[False].mean() < 700
+    assert abs(said[True].mean() - 1000) < 100
