@@ -156,8 +156,10 @@ def plan(
     )
 
     hot = _hot(snapshot, trusted, capacity, policy, knobs)
-    bound = _bound(want, curve, hot, ceiling, limit, trusted, capacity, now)
-    reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size)
+    bound = _bound(want, curve, hot, ceiling, limit, policy, trusted, now)
+    is_full = replicas >= most and bound.start is not None and bound.start <= now
+    full = _FULL.get(bound.kind) if is_full else None
+    reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size, full)
     reasons += [f"{rule.text} acts now" for rule in active(windows, now)] if windows else []
     if ceiling is not None and (why := downstream.reason(memory.downstream)):
         reasons.append(why)
@@ -342,14 +344,21 @@ def _hot(
     return hot_partitions(names, rates, forecast.origin, forecast.step, capacity, policy.hot_share)
 
 
+_FULL = {
+    BoundKind.PARTITION: "as many as the partitions can keep busy",
+    BoundKind.DOWNSTREAM: "what lies downstream takes no more",
+    BoundKind.MAX_REPLICAS: "max_replicas allows no more",
+}
+
+
 def _bound(
     want: Wanted,
     curve: CapacityCurve,
     hot: tuple[HotPartition, ...],
     ceiling: int | None,
     limit: int,
+    policy: ScalingPolicy,
     forecast: Forecast | None,
-    capacity: float,
     now: datetime,
 ) -> Bound:
     saturating = bound_of(hot)
@@ -361,7 +370,8 @@ def _bound(
         start = now + timedelta(seconds=float(CELLS.starts_s[int(np.argmax(over))]))
         if ceiling is not None and ceiling < limit:
             return Bound(BoundKind.DOWNSTREAM, None, start)
-        return Bound(BoundKind.MAX_REPLICAS, None, start)
+        kind = BoundKind.PARTITION if limit < policy.max_replicas else BoundKind.MAX_REPLICAS
+        return Bound(kind, None, start)
     if forecast is None:
         return Bound(BoundKind.HISTORY)
     return Bound()
@@ -378,6 +388,7 @@ def _reasons(
     replicas: int,
     requested: int,
     size: int,
+    full: str | None,
 ) -> list[str]:
     reasons = [distrust] if distrust else []
     near = float(want.demand[: CELLS.within(frame.lead_s + _MINUTE_S), 0].max())
@@ -397,7 +408,8 @@ def _reasons(
     elif replicas < requested:
         reasons.append(f"{requested} → {replicas} members: forecast and observation agree that fewer do")
     elif size == requested:
-        reasons.append(f"{replicas} members stay: a change would cost more than it saves")
+        who = "1 member stays" if replicas == 1 else f"{replicas} members stay"
+        reasons.append(f"{who}: {full or 'a change would cost more than it saves'}")
     return [*reasons, *waits, *careful]
 
 

@@ -246,6 +246,16 @@ def test_max_replicas_bounds_the_plan_and_says_from_when() -> None:
     assert made.bound_by.start == NOW + timedelta(minutes=50) or made.bound_by.start == NOW + timedelta(minutes=60)
 
 
+def test_a_full_group_says_what_it_is_full_of_and_not_that_a_change_costs_too_much() -> None:
+    few = plan(snapshot(4, 95.0, 0, 4), None, POLICY, NOW).plan
+    assert (few.replicas, few.bound_by.kind, few.bound_by.id) == (4, BoundKind.PARTITION, None)
+    assert "4 members stay: as many as the partitions can keep busy" in few.reasons
+    most = plan(snapshot(8, 900.0), forecast([900.0] * 72), replace(POOL, max_replicas=8), NOW).plan
+    assert (most.replicas, most.bound_by.kind) == (8, BoundKind.MAX_REPLICAS)
+    assert "8 members stay: max_replicas allows no more" in most.reasons
+    assert not any("cost more" in reason for reason in (*few.reasons, *most.reasons))
+
+
 def test_zero_is_a_size_and_members_wake_before_the_first_arrivals() -> None:
     asleep = replace(POOL, min_replicas=0)
     knobs = Knobs(dwell=timedelta(minutes=5), price_h=0.0, floor=1.0)
