@@ -50,7 +50,7 @@ def command(
     if live and group is None:
         raise typer.BadParameter("--live plans a configured group; say --group", param_hint="--live")
     if group is not None:
-        document = _live(group, config) if live else _published(group, config)
+        document = _of_group(group, live, config)
         emit_json(document) if json else _print_document(document)
         return
     from datetime import timedelta
@@ -123,6 +123,30 @@ def plan_of_trace(
     return plan(snapshot, forecast, policy, now, timezone=timezone).plan
 
 
+def _of_group(group: str, live: bool, config: Path | None) -> dict[str, Any]:
+    """Return a group's plan, and of a planned group who holds and gets what, which is there before any plan is."""
+    from balancer.policy import AssignmentKind
+    from headway.errors import HeadwayError, UnknownGroup
+    from headway.handover_document import handover_document
+    from headway.moving import open_leases
+    from headway.settings import load
+
+    settings = load(config)
+    if settings.group(group) is None:
+        raise UnknownGroup(group, settings.nearest(group))
+    if settings.policy(group).assignment is not AssignmentKind.PLANNED:
+        return _live(group, config) if live else _published(group, config)
+    try:
+        document = _live(group, config) if live else _published(group, config)
+    except HeadwayError as none:
+        document = {"group": group, "version": None, "steps": [], "bound_by": None, "reasons": [str(none)]}
+    leases = open_leases(settings, group)
+    try:
+        return {**document, **handover_document(leases)}
+    finally:
+        leases.close()
+
+
 def _published(group: str, config: Path | None) -> dict[str, Any]:
     """Return the plan that a group's leader published last."""
     from forecaster.topics import GroupId
@@ -182,6 +206,26 @@ def _print(made: ScalingPlan) -> None:
 
 
 def _print_document(document: dict[str, Any]) -> None:
+    if document["version"] is not None:
+        say(f"plan {document['version']} of {document['group']}, made at {document['made_at']}")
     emit_table(["from", "replicas", "records/s"], [[s["from"], s["replicas"], s["demand"]] for s in document["steps"]])
     for reason in document["reasons"]:
         say(f"  {reason}")
+    if "handover" in document:
+        _print_handover(document["handover"], document["handover_why"])
+
+
+def _print_handover(handover: dict[str, Any] | None, why: str | None) -> None:
+    if handover is None:
+        say(f"who holds what is not known: {why}")
+        return
+    if handover["released"]:
+        say("released: the group is given back to its ordinary protocol")
+    typer.echo("")
+    columns = ["partition", "state", "owner", "next", "planned", "epoch"]
+    emit_table(columns, [[row[c] for c in columns] for row in handover["partitions"]])
+    for reason in handover["reasons"]:
+        say(f"  {reason}")
+    typer.echo("")
+    columns = ["instance", "state", "partitions", "rate", "capacity", "busy", "pod"]
+    emit_table(columns, [[row[c] for c in columns] for row in handover["workers"]])

@@ -81,6 +81,12 @@ def test_a_group_is_adopted_worked_moved_and_released_from_the_terminal(bed: Bed
         ended = json.loads(headway(bed, "move", "--partition", f"{bed.input}:{p}", "--to", str(p + 1), "--json"))
         assert ended["state"] == "done"
         assert ended["epoch"] >= 1
+    live = json.loads(headway(bed, "plan", "--live", "--json"))["handover"]
+    assert [(row["partition"], row["state"], row["owner"]) for row in live["partitions"]] == [
+        (f"{bed.input}:0", "HELD", 1),
+        (f"{bed.input}:1", "HELD", 2),
+    ]
+    assert [(w["instance"], w["state"], w["partitions"]) for w in live["workers"]] == [(1, "ready", 1), (2, "ready", 1)]
     said = headway(bed, "move", "--partition", f"{bed.input}:99", "--to", "1", code=1)
     assert "not a partition of this group" in said
     producer = ck.Producer({"bootstrap.servers": bed.kafka.bootstrap, "log_level": 0})
