@@ -149,7 +149,10 @@ def assign(
         pinned=pinned if pinned.any() else None,
         preferred=near,
     )
-    after = {m: tuple(partitions[i] for i in np.flatnonzero(packing.owner == at)) for at, m in enumerate(ids)}
+    owned: list[list[TopicPartition]] = [[] for _ in ids]
+    for p, at in zip(partitions, packing.owner.tolist(), strict=True):
+        owned[at].append(p)
+    after = {m: tuple(own) for m, own in zip(ids, owned, strict=True)}
     moves = difference(before, after)
     stopped = sum(loads[m.partition] or 0.0 for m in moves if m.source is not None)
     reasons = _why(moves, before, order, load, owner, room, skew_limit) + reasons

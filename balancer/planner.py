@@ -38,6 +38,7 @@ FORECAST_MAX_AGE = timedelta(minutes=15)
 _MINUTE_S = 60
 _PROFILE = correction_profile(CELLS)
 _HOURS = tuple(CELLS.hours.tolist())
+_STARTS = tuple(timedelta(seconds=s) for s in CELLS.starts_s.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,11 +417,8 @@ def _reasons(
 def _steps(want: Wanted, ahead: Schedule, replicas: int, now: datetime) -> list[PlannedStep]:
     stretches = ahead.path(replicas)
     ends = [s.cell for s in stretches[1:]] + [CELLS.count]
+    demand = want.demand[:, 0].tolist()
     return [
-        PlannedStep(
-            now + timedelta(seconds=float(CELLS.starts_s[s.cell])),
-            s.replicas,
-            float(want.demand[s.cell : end].max()),
-        )
+        PlannedStep(now + _STARTS[s.cell], s.replicas, max(demand[s.cell : end]))
         for s, end in zip(stretches, ends, strict=True)
     ]

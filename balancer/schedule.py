@@ -42,10 +42,10 @@ def brought_forward(need: Integers, covered: Integers) -> Integers:
     >>> brought_forward(np.array([1, 1, 5, 2]), np.array([1, 2, 3, 3])).tolist()
     [1, 5, 5, 2]
     """
-    result = need.copy()
-    for cell, last in enumerate(covered.tolist()):
-        for ahead in range(cell + 1, last + 1):
-            result[cell] = np.maximum(result[cell], need[ahead])
+    result = need
+    cell = np.arange(covered.size)
+    for ahead in range(1, int((covered - cell).max()) + 1):
+        result = np.maximum(result, need[np.minimum(cell + ahead, covered)])
     return result
 
 

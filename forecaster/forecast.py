@@ -91,8 +91,10 @@ class Forecast:
         for values in (self.rates, self.total):
             if values.size and not (values.min() >= 0 and values.max() < np.inf):  # of NaN neither is true
                 raise ValueError("a forecast must be finite and not negative")
-            lower, upper = values[..., :-1], values[..., 1:]
-            if (upper < lower).any() and (upper - lower < -1e-9 * (1 + upper)).any():
+            flat = values.ravel()
+            falls = flat[1:] < flat[:-1]
+            falls[len(self.levels) - 1 :: len(self.levels)] = False  # from one step's last level to the next's first
+            if falls.any() and (np.diff(values, axis=-1) < -1e-9 * (1 + values[..., 1:])).any():
                 raise ValueError("quantiles must not fall along the levels")
 
     @property
