@@ -47,12 +47,14 @@ class TraceSet:
     members: int
     seasonal: bool = True
     weeks: int = 30
+    missing: float | None = None
+    """What the file writes for "not known"."""
 
 
 SETS = {
     "taxi": TraceSet("nyc_taxi_30min.csv.gz", None, 40),
     "bikes": TraceSet("dc_bikeshare_1h.csv.gz", None, 20),
-    "pedestrians": TraceSet("melbourne_pedestrians_1h.csv.gz", None, 20),
+    "pedestrians": TraceSet("melbourne_pedestrians_1h.csv.gz", None, 20, missing=-1),
     "worldcup": TraceSet("worldcup98_1min.csv.gz", None, 12),
     "aws_elb": TraceSet("aws_elb_requests_5min.csv.gz", None, 10, seasonal=False),
     "twitter": TraceSet("twitter_mentions_5min.csv.gz", "AAPL", 10, seasonal=False),
@@ -62,7 +64,7 @@ SETS = {
 
 def minutes_of(folder: Path, wanted: TraceSet) -> np.ndarray:
     """Return records per minute, 6,000 at the mean."""
-    series = read_trace(folder / wanted.file, wanted.series)
+    series = read_trace(folder / wanted.file, wanted.series, missing=wanted.missing)
     known = series.known.all(axis=0)
     values = series.counts.sum(axis=0)[known]
     step = series.grid.step_s // 60
