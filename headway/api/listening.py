@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from headway.errors import HeadwayError
-from headway.settings import ApiSettings
+from headway.sections import ApiSettings
 
 
 def listen(api: ApiSettings) -> socket.socket:
