@@ -70,6 +70,12 @@ def in_our_words(what: str, error: Any, transaction_timeout_s: float) -> Excepti
     return ck.KafkaException(error)
 
 
+def is_gone(failure: Exception) -> bool:
+    """Tell whether the broker says that a topic or partition does not exist (any more)."""
+    codes = (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_PARTITION)
+    return isinstance(failure, ck.KafkaException) and failure.args[0].code() in codes
+
+
 def again(what: str, call: Callable[[float], T], *, transaction_timeout_s: float, total_s: float = 40.0) -> T:
     """Make short calls, repeated while the error may pass: one long call was seen to hang for all of its time."""
     end = time.monotonic() + total_s

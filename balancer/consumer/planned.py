@@ -14,7 +14,7 @@ from balancer.consumer.errors import HandlerMisuse, RecordRefused, TransactionAb
 from balancer.consumer.failures import GiveUp, dead_letter
 from balancer.consumer.handling import Handling, Misfit
 from balancer.consumer.holdings import Held, Holdings
-from balancer.consumer.kafka import OUT_OF_RANGE, TRUNCATED, DataConsumer, refused
+from balancer.consumer.kafka import OUT_OF_RANGE, TRUNCATED, DataConsumer, is_gone, refused
 from balancer.consumer.keeper import LeaseKeeper, Word
 from balancer.consumer.orders import orders_in
 from balancer.consumer.owed import Owed
@@ -401,7 +401,14 @@ class PlannedConsumer:
             log.info("client says: %s", error.str())
             return
         tp = held.lease.partition
-        low, high = self._data.log_range(tp)
+        try:
+            low, high = self._data.log_range(tp)
+        except Exception as failure:
+            if not is_gone(failure):
+                raise
+            log.error("%s does not exist any more; waiting for the planner to void its lease", tp)
+            self._block(held, time.monotonic() + 5 * self.settings.lease_ttl.total_seconds())
+            return
         if held.position < low:
             self._pass_gap(held, low, f"{low - held.position} records were deleted before they were read")
         elif held.blocked_until is None and held.failures == 0:
