@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from balancer.actuation import ActuationState
 from balancer.actuators.base import Actuation, Actuator
-from balancer.control import ControlLoop, Tick
+from balancer.control import KNOBS, ControlLoop, Tick
 from balancer.errors import BalancerError, ObserverUnavailable, PolicyRefused, TargetRefused
 from balancer.group import GroupSnapshot
 from balancer.observers.base import GroupObserver
@@ -29,13 +29,15 @@ from headway.errors import HeadwayError, NotReady
 from headway.facts import recorded_states
 from headway.member_watch import MemberWatch
 from headway.sections import Mode
-from headway.wire import Document, plan_document
+from headway.wire import Document, instant, parse_instant, plan_document
 
 if TYPE_CHECKING:
     from forecaster.desk import ForecastDesk, Served
 
 LEASE_TICKS = 2
 MAX_COUNT = 10_000
+LEARN_EVERY = timedelta(days=7)
+LEARNED_AT = "knobs_learned"
 
 
 class RecordedObserver:
@@ -238,6 +240,30 @@ class GroupRunner:
             timezone=self.loop.timezone,
         )
         return plan_document(made.plan)
+
+    def learn(self) -> str:
+        """Learn the planner's knobs anew once a week, keep them, and plan with them from the next tick on."""
+        from headway.lessons import knobs_from
+
+        if len(self.topics) != 1:
+            return f"knobs: learned for groups of one topic, this one reads {len(self.topics)}"
+        now, group = self.app.clock(), GroupId(self.name)
+        kept = self.app.plans.learned(group, LEARNED_AT)
+        if kept is not None and now - parse_instant(kept["at"]) < LEARN_EVERY:
+            return f"knobs: not due, learned at {kept['at']}"
+        history = self.service.history(self.topics[0], now)
+        if history is None:
+            return "knobs: nothing is recorded yet"
+        knobs = knobs_from(history, self.loop.learned_policy())
+        if isinstance(knobs, str):
+            return f"knobs: {knobs}"
+        token = self.app.plans.lead(group, self.app.holder, LEASE_TICKS * self.every)
+        if token is None:
+            return "knobs: another instance leads"
+        self.app.plans.learn(group, KNOBS, knobs.to_json(), token)
+        self.app.plans.learn(group, LEARNED_AT, {"at": instant(now)}, token)
+        self.loop.knobs = knobs
+        return f"knobs: {knobs.learned_on}"
 
     def plan(self) -> str:
         """Run one control tick that only plans and publishes, whatever the mode."""

@@ -252,7 +252,9 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
         jobs.every("forecast", name, settings.grid(name).step, runner.forecast)
         jobs.on_demand("plan", name, runner.plan)
         jobs.every("act", name, settings.jobs.act_every, runner.act)
-        jobs.cron("retrain", name, settings.jobs.retrain, zone, _retraining(app, service, registry, topics))
+        jobs.cron(
+            "retrain", name, settings.jobs.retrain, zone, _retraining(app, service, registry, topics, runner.learn)
+        )
         jobs.cron("seal", name, settings.jobs.seal, zone, _over(topics, app.store.seal, app.clock, "days sealed"))
         jobs.cron("prune", name, settings.jobs.prune, zone, _over(topics, app.store.prune, app.clock, "blocks pruned"))
     app.jobs = jobs
@@ -291,7 +293,11 @@ def _recording(app: Application, stack: ExitStack) -> tuple[Callable[[], str], K
 
 
 def _retraining(
-    app: Application, service: ForecastService, registry: ModelRegistry, topics: tuple[str, ...]
+    app: Application,
+    service: ForecastService,
+    registry: ModelRegistry,
+    topics: tuple[str, ...],
+    learn: Callable[[], str],
 ) -> Callable[[], str]:
     def run() -> str:
         from forecaster.desk import ForecastDesk
@@ -312,7 +318,7 @@ def _retraining(
                 continue
             result = retrain(history, stream, registry, now)
             said.append(f"{topic}: {why}: {'promoted' if result.promoted else 'kept the old one'}, {result.reason}")
-        return "; ".join(said)
+        return "; ".join([*said, learn()])
 
     return run
 
