@@ -116,7 +116,7 @@ class ControlLoop:
             self.learned_policy(),
             now,
             knobs=self._knobs(),
-            memory=self._recall(),
+            memory=self._recall().until(now),
             rules=self.rules(now),
             timezone=self.timezone,
         )

@@ -41,6 +41,30 @@ class PlannerMemory:
     downstream: DownstreamState = field(default_factory=DownstreamState)
     last_good: int | None = None
 
+    def until(self, now: datetime) -> PlannerMemory:
+        """Return what had happened by ``now``: after a clock went back, what lies ahead of it never happened.
+
+        Changes yet to come would count against today's budget, and wishes yet to come would forbid every fall.
+
+        Examples
+        --------
+        >>> from datetime import UTC
+        >>> noon = datetime(2026, 1, 5, 12, tzinfo=UTC)
+        >>> memory = PlannerMemory().saw(noon, 7.0)
+        >>> memory.until(noon) == memory, memory.until(noon - timedelta(hours=1)) == PlannerMemory()
+        (True, True)
+        """
+        last = max((t for t, _ in (*self.rates, *self.history.moves)), default=now)
+        last = max((last, *(w.at for w in self.history.wishes), *(c.at for c in self.history.changes)))
+        if last <= now:
+            return self
+        history = ScalingHistory(
+            tuple(w for w in self.history.wishes if w.at <= now),
+            tuple(c for c in self.history.changes if c.at <= now),
+            tuple(m for m in self.history.moves if m[0] <= now),
+        )
+        return PlannerMemory(history=history, rates=tuple(r for r in self.rates if r[0] <= now))
+
     def saw(self, at: datetime, rate: float) -> PlannerMemory:
         """Remember the rate of the complete minute before ``at``; a minute counts once."""
         minute = at.replace(second=0, microsecond=0)
