@@ -39,7 +39,10 @@ def _demo(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield "demo, second run, s", d["second_s"], "≤ 60", d["second_s"] <= 60
     yield "`headway --help`, s", d["help_s"], "≤ 0.5", d["help_s"] <= 0.5
     run = d["run"]
-    yield "demo: share of late messages", run["late_share"], "fewest of all rules", run["late_share"] <= 0
+    rules = [p["late_share"] for name, p in run["policies"].items() if name not in ("headway", "perfect")]
+    ties = sum(late == run["late_share"] for late in rules)
+    fewest = all(run["late_share"] < late for late in rules)
+    yield "demo: share of late messages", run["late_share"], f"fewer than every rule ({ties} tie)", fewest
     yield "demo: hours against static peak", run["hours_vs_peak_static"], "< 1", run["hours_vs_peak_static"] < 1
 
 
