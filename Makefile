@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo demo-kafka test check test-keda chaos soak coverage mutation docs lock audit clean
+.PHONY: help demo test check chaos coverage lock audit clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,12 +41,6 @@ test: $(TEST_DEPS)  ## everything that CI runs, with real peers; SUITE="unit sto
 
 check: $(TEST_DEPS)  ## fast: lint, types, import contracts, unit tests
 	@$(BIN)/python -m tests.suites checks unit
-
-demo-kafka: $(TEST_DEPS)  ## real Kafka, a replayed spike, planned workers scaled ahead of it; ONCE=1 ends by itself
-	@$(BIN)/python -m benchmarks.demo_kafka $(if $(ONCE),--once)
-
-test-keda: $(TEST_DEPS)  ## the scaler against real KEDA (builds it with Go: minutes)
-	@$(BIN)/python -m tests.suites keda
 
 bench-%: $(TEST_DEPS)  ## run one benchmark beside its rival: forecast, decisions, storage, ...
 	@$(BIN)/python -m benchmarks.$*
