@@ -49,7 +49,7 @@ chaos: $(TEST_DEPS)  ## long random fault schedules on real Kafka; SEED=N replay
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
 coverage: $(TEST_DEPS)  ## line coverage of forecaster and balancer
-	@$(BIN)/python -m tests.suites --coverage unit stores accuracy
+	@$(BIN)/python -m tests.suites --coverage unit stores kafka acting
 
 lock: $(VENV)/.python  ## renew the lock files (versions and hashes, no addresses)
 	@$(BIN)/python locks/renew.py $(BIN)/uv
