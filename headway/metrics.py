@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from headway.group_metrics import GroupMetrics
+
 
 class Metrics:
     """One registry for one application, so that two may live in one process."""
@@ -26,19 +28,10 @@ class Metrics:
         self.job_seconds = Gauge(
             "headway_job_last_duration_seconds", "Duration of a job's last run.", ["job", "group"], registry=registry
         )
-        self.replicas = Gauge("headway_group_replicas", "Members of a group.", ["group", "kind"], registry=registry)
-        self.lag = Gauge("headway_group_lag_records", "Known lag of a group.", ["group"], registry=registry)
-        self.arrival_rate = Gauge(
-            "headway_group_arrival_rate", "Known arrival rate of a group, records per second.", ["group"],
-            registry=registry,
-        )  # fmt: skip
-        self.input_age = Gauge(
-            "headway_group_input_age_seconds", "Age of an input of a group.", ["group", "input"], registry=registry
-        )
         self.decisions = Counter(
             "headway_decisions_total", "Decisions taken.", ["group", "mode", "outcome"], registry=registry
         )
 
-    def text(self) -> bytes:
-        """Return everything in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def text(self, groups: GroupMetrics) -> bytes:
+        """Return everything in Prometheus' text format, the groups as they stand now."""
+        return generate_latest(self.registry) + generate_latest(groups)

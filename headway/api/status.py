@@ -14,6 +14,7 @@ from starlette.responses import Response
 from headway.api.groups import App, as_json
 from headway.api.problems import problem, unavailable
 from headway.board import Event
+from headway.group_metrics import GroupMetrics
 from headway.wire import encode, parse_instant
 
 router = APIRouter(tags=["status"])
@@ -50,27 +51,11 @@ async def readyz(app: App) -> Response:
 @router.get("/metrics", summary="Prometheus metrics")
 async def metrics(app: App) -> Response:
     """Return Headway's own metrics in Prometheus' text format."""
-    now = app.clock()
-    for name in app.board.names:
-        view = app.board.get(name)
-        if view is None:
-            continue
-        for kind, at in view.at.items():
-            app.metrics.input_age.labels(name, kind).set((now - at).total_seconds())
-        snapshot = view.snapshot
-        if snapshot is not None:
-            lag, coverage = snapshot.lag
-            if coverage:
-                app.metrics.lag.labels(name).set(lag)
-            rate, coverage = snapshot.arrival_rate
-            if coverage:
-                app.metrics.arrival_rate.labels(name).set(rate)
-            app.metrics.replicas.labels(name, "working").set(snapshot.working)
-            if snapshot.replicas is not None:
-                app.metrics.replicas.labels(name, "requested").set(snapshot.replicas)
-        if view.plan is not None:
-            app.metrics.replicas.labels(name, "planned").set(view.plan.replicas)
-    return Response(app.metrics.text(), 200, media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(
+        app.metrics.text(GroupMetrics(app.board, app.clock())),
+        200,
+        media_type="text/plain; version=0.0.4; charset=utf-8",
+    )
 
 
 @router.get("/v1/jobs", summary="Scheduled jobs")

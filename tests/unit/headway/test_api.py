@@ -250,6 +250,19 @@ def test_health_readiness_metrics_and_jobs(application, client):
     assert client.get("/v1/groups/orders/moves").json() == {"moves": []}
 
 
+def test_a20_metrics_leave_out_what_is_unknown_or_gone(application, client):
+    put(application, snapshot=a_snapshot(), plan=a_plan())
+    assert "headway_group_lag_records{" in client.get("/metrics").text
+    application.board.get("orders").snapshot = None
+    application.board.problem("orders", "arrivals", "no broker answers")
+    text = client.get("/metrics").text
+    assert "headway_group_lag_records{" not in text
+    assert 'headway_group_problem{group="orders",input="arrivals"} 1.0' in text
+    assert 'headway_group_state{group="orders",state="attention"} 1.0' in text
+    application.board.remove("orders")
+    assert 'group="orders"' not in client.get("/metrics").text
+
+
 def test_prescale_survives_as_a_setting(application, client):
     body = {"cron": "0 8 * * 1-5", "timezone": "Europe/Berlin", "duration": "2h", "at_least": 9}
     made = client.post("/v1/prescale", json=body)
