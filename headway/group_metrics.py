@@ -46,6 +46,7 @@ class GroupMetrics:
         views = [v for name in self.board.names if (v := self.board.get(name)) is not None]
         for name, help_, labels, read in (
             ("state", "1 for the state that a group is in: fine, attention or acting.", ("state",), self._state),
+            ("mode", "1 for the mode that a group is in: off, recommend, shadow or act.", ("mode",), _mode),
             ("problem", "1 for each input that could not be refreshed.", ("input",), self._problems),
             ("input_age_seconds", "Age of an input of a group.", ("input",), self._ages),
             ("lag_records", "Lag of the partitions whose lag is known.", (), _lag),
@@ -75,6 +76,10 @@ class GroupMetrics:
 
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+def _mode(view: GroupView) -> Samples:
+    return [((view.mode,), 1.0)]
 
 
 def _lag(view: GroupView) -> Samples:

@@ -23,10 +23,13 @@ class Metrics:
             registry=registry,
         )
         self.job_runs = Counter(
-            "headway_job_runs_total", "Runs of scheduled jobs.", ["job", "group", "result"], registry=registry
+            "headway_job_runs_total", "Runs of scheduled jobs.", ["job_name", "group", "result"], registry=registry
         )
         self.job_seconds = Gauge(
-            "headway_job_last_duration_seconds", "Duration of a job's last run.", ["job", "group"], registry=registry
+            "headway_job_last_duration_seconds",
+            "Duration of a job's last run.",
+            ["job_name", "group"],
+            registry=registry,
         )
         self.decisions = Counter(
             "headway_decisions_total", "Decisions taken.", ["group", "mode", "outcome"], registry=registry

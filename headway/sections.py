@@ -78,8 +78,11 @@ class StoreSettings(Section):
     url: str | None = None
     """``redis://``, ``rediss://`` or ``unix://``; without a password, which comes from ``password_file``."""
     password: SecretStr | None = None
+    """From the environment only."""
     password_file: Path | None = None
+    """File that holds the password."""
     layout: Literal["auto", "rows", "timeseries"] = "auto"
+    """How series lie in the store; ``auto`` takes RedisTimeSeries where the server has it."""
     retention: Duration = timedelta(days=63)
     """How long per-step series are kept."""
 
@@ -89,11 +92,13 @@ class KafkaSettings(Section):
 
     secrets = frozenset({"password"})
     bootstrap_servers: str | None = None
+    """``host:port``, comma-separated. Absent: arrivals come by push or from files."""
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Any client property, by its librdkafka name."""
     password: SecretStr | None = None
     """Becomes ``sasl.password``."""
     password_file: Path | None = None
+    """File that holds the password."""
 
     @field_validator("properties")
     @classmethod
@@ -109,29 +114,44 @@ class ApiSettings(Section):
 
     secrets = frozenset({"read_token", "write_token"})
     host: str = "127.0.0.1"
+    """Address to listen on; anything but loopback needs both tokens."""
     port: int = Field(default=8765, ge=0, le=65535)
+    """0 takes a free one."""
     read_token: SecretStr | None = None
+    """From the environment only. Opens everything that changes nothing."""
     read_token_file: Path | None = None
+    """File that holds the token, or ``sha256:`` and its digest in hex."""
     write_token: SecretStr | None = None
+    """From the environment only. Opens everything."""
     write_token_file: Path | None = None
+    """File that holds the token, or ``sha256:`` and its digest in hex."""
     tls_certificate: Path | None = None
+    """PEM; with ``tls_key`` the API speaks HTTPS."""
     tls_key: Path | None = None
+    """PEM."""
     max_body_bytes: int = Field(default=8_000_000, ge=1024)
+    """A larger request is refused with 413."""
     writes_per_minute: int = Field(default=600, ge=1)
     """Writes and what-ifs that one client may send in a minute."""
     whatifs_at_once: int = Field(default=2, ge=1, le=32)
+    """What-ifs that run at a time; further ones are refused with 429."""
 
 
 class ScalerSettings(Section):
     """KEDA external scaler (gRPC)."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = Field(default=9090, ge=0, le=65535)
+    """0 takes a free one."""
     max_age: Duration = timedelta(minutes=5)
     """An older plan is not answered with: status UNAVAILABLE instead."""
     tls_certificate: Path | None = None
+    """PEM; with ``tls_key`` the scaler speaks TLS."""
     tls_key: Path | None = None
+    """PEM."""
     client_ca: Path | None = None
+    """PEM; with it, callers must show a certificate of this authority (mTLS)."""
 
 
 class ModelSettings(Section):
@@ -141,17 +161,22 @@ class ModelSettings(Section):
     path: Path | None = None
     """Default: ``models/`` of a checkout, else ``models`` in the state folder."""
     hmac_key: SecretStr | None = None
+    """From the environment only. Artefacts are signed and checked with it."""
     hmac_key_file: Path | None = None
+    """File that holds the key."""
 
 
 class JobSettings(Section):
     """When the scheduled jobs run; ``record``, ``forecast`` and ``plan`` follow each group's step."""
 
     act_every: Duration = timedelta(seconds=15)
+    """Time between two control ticks of a group."""
     retrain: str = "15 3 * * *"
     """Cron expression, in the group's time zone."""
     seal: str = "5 * * * *"
+    """Cron expression; packs finished days."""
     prune: str = "35 4 * * *"
+    """Cron expression; drops what is older than the retention."""
     horizon: Duration = timedelta(hours=24)
     """How far ahead forecasts and plans reach."""
     history: Duration = timedelta(days=56)
@@ -173,39 +198,51 @@ class NoActuator(Section):
     """Recommends only."""
 
     kind: Literal["none"] = "none"
+    """Which target."""
 
 
 class ProcessActuator(Section):
     """Runs the members as processes of this machine."""
 
     kind: Literal["process"]
+    """Which target."""
     command: list[str] = Field(min_length=1)
+    """Program and arguments of one member; ``{instance}`` stands for its number."""
     log_dir: Path | None = None
+    """Folder of the members' output; absent: in the state folder."""
 
 
 class KubernetesActuator(Section):
     """Sets a scale subresource."""
 
     kind: Literal["kubernetes"]
+    """Which target."""
     resource: str = "deployments"
+    """Plural name of the resource that has a scale."""
     api: str = "apps/v1"
     """``group/version`` of the resource."""
     namespace: str = "default"
+    """Where the target is."""
     name: str
+    """The target's name."""
 
 
 class KedaActuator(Section):
     """KEDA asks the scaler; nothing is pushed."""
 
     kind: Literal["keda"]
+    """Which target."""
 
 
 class WebhookActuator(Section):
     """Posts a signed request."""
 
     kind: Literal["webhook"]
+    """Which target."""
     url: str
+    """Where to post."""
     secret_file: Path | None = None
+    """File that holds the signing key; required, calls are always signed."""
 
 
 ActuatorSettings = Annotated[
@@ -217,12 +254,16 @@ class GroupDefaults(Section):
     """What every group inherits, and may say for itself. ``None``: learned, or the policy's own default."""
 
     step: Duration | None = None
+    """Length of a step of the recorded series; absent: 60 s."""
     mode: Mode | None = None
+    """``off``, ``recommend``, ``shadow`` or ``act``; absent: ``recommend``."""
     timezone: str | None = None
+    """Seasons, windows and cron expressions follow its wall clock; absent: UTC."""
     assignment: AssignmentKind | None = None
     assignor: str | None = None
     capacity_per_member: float | None = None
     start_time: Duration | None = None
+    """From decision to useful capacity; absent: measured, and 120 s until it has been."""
     pause: Duration | None = None
     slo: Duration | None = None
     late_target: float | None = None
@@ -239,12 +280,17 @@ class GroupDefaults(Section):
     snapshot_max_age: Duration | None = None
     price_per_member_hour: float | None = None
     cpu_limit: float | None = Field(default=None, gt=0, le=1)
+    """Share of a CPU above which a planned consumer counts as full."""
     lease_ttl: Duration | None = None
+    """A planned consumer that is silent for longer loses its partitions."""
     commit_interval: Duration | None = None
+    """Time between two commits of a planned consumer."""
     holidays: str | None = None
+    """Country, or country and subdivision (``DE-BE``), whose holidays the forecast knows."""
     approval: bool | None = None
     """True: a plan of mode ``act`` waits for a person."""
     actuator: ActuatorSettings | None = None
+    """What carries plans out; absent: nothing does."""
 
     @field_validator("timezone")
     @classmethod
@@ -287,9 +333,14 @@ class TopicSettings(Section):
     """A routed topic."""
 
     hash: Literal["murmur2", "crc32"] = "murmur2"
+    """Hash of the producers of the topic when it is adopted."""
     groups: tuple[str, ...] = ()
+    """Groups that must have drained before split lanes open."""
     accept_unregistered: bool = False
+    """Split although other groups read the topic without gates."""
     max_partitions: int | None = Field(default=None, ge=1)
     """Absent: never grows."""
     hold_limit: Duration = timedelta(seconds=2)
+    """Longest time that producers hold split slots."""
     stop_limit: Duration = timedelta(seconds=5)
+    """Longest wait for a producer to acknowledge a stop before it is fenced."""

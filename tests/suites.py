@@ -20,7 +20,7 @@ from tests.peers import needs
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
-PEER_MARKERS = ("kafka", "kubernetes", "browser", "postgres")
+PEER_MARKERS = ("kafka", "kubernetes", "browser", "postgres", "prometheus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ SUITES = (
     Suite("stores", ("tests/contracts", "tests/integration", "tests/acceptance"), f"{NO_PEERS} and not slow", 2, 4),
     Suite("accuracy", ("tests/accuracy",), "not slow", 2, 6),
     Suite("kafka", ("tests",), "(kafka or postgres) and not slow and not kubernetes and not browser", 0, 10),
-    Suite("acting", ("tests",), "kubernetes and not slow", 0, 8),
+    Suite("acting", ("tests",), "(kubernetes or prometheus) and not slow", 0, 8),
     Suite("page", ("tests",), "browser and not slow", 0, 3),
 )
 DEFAULT = ("checks", "unit", "stores", "accuracy", "kafka", "acting", "page")

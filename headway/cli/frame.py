@@ -38,6 +38,14 @@ def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
     return 0
 
 
+def help_of(name: str, module: ModuleType) -> str:
+    """Return what ``headway NAME --help`` says, sub-commands included, 100 columns wide."""
+    command = typer.main.get_command(_typer_app(module))
+    pages = [(name, command), *((f"{name} {sub}", c) for sub, c in getattr(command, "commands", {}).items())]
+    contexts = [(c, c.context_class(c, info_name=f"headway {path}", terminal_width=100)) for path, c in pages]
+    return "\n\n\n".join(c.get_help(context).strip() for c, context in contexts)
+
+
 class _WithExample:
     """Puts the example before everything else that ``--help`` says."""
 

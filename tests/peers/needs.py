@@ -41,6 +41,7 @@ NEEDS = (
     Need("timeseries", "redis-server", _has("redis-server"), ("redis-server",)),
     Need("kafka", "Java 17 and Maven", _has("java", "mvn"), ("openjdk-17-jre-headless", "maven")),
     Need("postgres", "PostgreSQL", _postgres, ("postgresql",)),
+    Need("prometheus", "promtool", _has("promtool"), ("prometheus",)),
     Need("browser", "Chromium", _has("chromium"), ("chromium",)),
     Need(
         "kubernetes",
