@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo test check chaos coverage lock audit clean
+.PHONY: help demo test check chaos coverage docs lock audit clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ chaos: $(TEST_DEPS)  ## long random fault schedules on real Kafka; SEED=N replay
 
 coverage: $(TEST_DEPS)  ## line coverage of forecaster and balancer
 	@$(BIN)/python -m tests.suites --coverage unit stores kafka acting
+
+docs: $(TEST_DEPS)  ## build the documentation into docs/_build, links checked strictly
+	@$(BIN)/python -m sphinx -W -n -q -b html docs docs/_build
+	@echo "docs/_build/index.html"
 
 lock: $(VENV)/.python  ## renew the lock files (versions and hashes, no addresses)
 	@$(BIN)/python locks/renew.py $(BIN)/uv

@@ -2,13 +2,11 @@
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from headway import __version__
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
-
-from reference import write  # noqa: E402  # its folder is on the path only now
-
-from headway import __version__  # noqa: E402
 
 project = "Headway"
 author = "the Headway authors"
@@ -21,6 +19,11 @@ html_theme = "furo"
 html_title = f"Headway {release}"
 html_show_sphinx = html_show_copyright = False
 html_copy_source = False
-html_static_path = ["pictures"]
 
-write(HERE / "reference")
+
+def setup(app: Any) -> None:
+    """Write the reference before anything is read."""
+    sys.path.insert(0, str(HERE))
+    from reference import write
+
+    app.connect("builder-inited", lambda _: write(HERE / "reference"))

@@ -54,6 +54,7 @@ CHECKS = (
     ("ruff", "format", "--check", "."),
     ("mypy",),
     ("lint-imports", "--no-logo"),
+    ("sphinx-build", "-W", "-n", "-q", "-b", "html", "docs", "docs/_build"),
 )
 
 
