@@ -58,6 +58,7 @@ def examine(
         ("store", lambda: _store(settings, open_store)),
         ("brokers", lambda: _brokers(settings)),
         ("source", lambda: _source(settings, open_source)),
+        ("planned groups", lambda: _planned(settings)),
         ("models", lambda: _models(settings)),
         ("targets", lambda: _targets(settings)),
         ("api", lambda: _api(settings)),
@@ -142,6 +143,13 @@ def _source(settings: Settings, open_source: Callable[[], OffsetSource] | None) 
             yield Check(finding.name, finding.ok, finding.detail, finding.remedy)
     finally:
         source.close()
+
+
+def _planned(settings: Settings) -> Iterator[Check]:
+    from headway.doctor_planned import findings
+
+    for finding in findings(settings):
+        yield Check(*finding)
 
 
 def _models(settings: Settings) -> Iterator[Check]:

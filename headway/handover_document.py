@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from balancer.leases.base import GroupView, LeaseState, LeaseStore, LeaseStoreError
+from balancer.leases.base import GroupView, LeaseState, LeaseStore, LeaseStoreError, MoveRequest
 from headway.wire import Document
 
 
 def handover_document(leases: LeaseStore) -> Document:
-    """Return ``handover``: the published assignment with its epoch, partitions and workers.
+    """Return ``handover``: the published assignment with its epoch, partitions, workers and last moves.
 
     It is None where the store does not tell; ``handover_why`` then says why.
     """
     try:
-        kept, view = leases.plan(), leases.view()
+        kept, view, moves = leases.plan(), leases.view(), move_documents(leases)
     except LeaseStoreError as error:
         return {"handover": None, "handover_why": str(error)}
     epoch, plan = kept if kept is not None else (None, {})
@@ -24,6 +24,7 @@ def handover_document(leases: LeaseStore) -> Document:
         "released": view.released,
         "partitions": _partitions(view, plan.get("assignment") or {}),
         "workers": _workers(view),
+        "moves": moves,
     }
     return {"handover": handover, "handover_why": None}
 
@@ -66,3 +67,24 @@ def _state(is_live: bool, is_draining: bool, is_ready: bool) -> str:
     if is_draining:
         return "draining"
     return "ready" if is_ready else "starting"
+
+
+def move_documents(leases: LeaseStore) -> list[Document]:
+    """Return the moves that a store remembers, the latest first."""
+    return [move_document(row) for row in reversed(leases.moves())]
+
+
+def move_document(row: MoveRequest) -> Document:
+    """Return one move as JSON; ``seconds`` is null while it is under way."""
+    return {
+        "id": row.id,
+        "kind": "move",
+        "partition": str(row.partition),
+        "from": row.source,
+        "to": row.target,
+        "state": row.state,
+        "at": row.at,
+        "seconds": row.seconds,
+        "epoch": row.epoch,
+        "detail": row.detail,
+    }

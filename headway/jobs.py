@@ -92,6 +92,7 @@ class Jobs:
     ) -> None:
         self._board, self._metrics, self._clock = board, metrics, clock
         self._jobs: dict[str, _Job] = {}
+        self._beside: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._scheduler: Any = BackgroundScheduler(
             timezone=UTC,
             executors={"default": ThreadPoolExecutor(threads)},
@@ -119,6 +120,10 @@ class Jobs:
         more = {"next_run_time": datetime.now(UTC)} if at_once else {}
         self._scheduler.add_job(self._run, job.trigger, args=[job], id=job.id, replace_existing=True, **more)
 
+    def beside(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
+        """Have something begin and end with the schedule that runs on threads of its own."""
+        self._beside.append((start, stop))
+
     def remove(self, group: str) -> None:
         """Take a group's jobs off the schedule."""
         for job in [j for j in self._jobs.values() if j.group == group]:
@@ -129,11 +134,15 @@ class Jobs:
     def start(self) -> None:
         """Begin."""
         self._scheduler.start()
+        for start, _ in self._beside:
+            start()
 
     def stop(self) -> None:
         """Let what runs end, and start nothing new."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
+            for _, stop in self._beside:
+                stop()
 
     def run_now(self, name: str, group: str | None = None) -> JobResult:
         """Run one pass in this thread.

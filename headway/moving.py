@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from secrets import token_hex
@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 from balancer.leases.base import GroupView, LeaseStore, LeaseStoreLost, MoveRequest
 from balancer.moves.machine import ENDS
+from balancer.moves.members import instance_of
 from forecaster.topics import GroupId, TopicPartition
-from headway.errors import HeadwayError, UnknownGroup
+from headway.errors import HeadwayError, UnknownGroup, one_line
 from headway.settings import Settings
 
 if TYPE_CHECKING:
     from balancer.moves.duties import Duties
     from balancer.moves.kafka import PlannedGroup
     from balancer.moves.mover import Mover
+    from balancer.plan import ScalingPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,41 @@ def open_planned_group(settings: Settings, group: str) -> PlannedGroupParts:
 
 
 class Caretaker:
-    """A mover and its duties on threads of their own, for as long as ``serve`` runs."""
+    """A mover, its duties and the plan that it follows, on threads of their own for as long as ``serve`` runs.
 
-    def __init__(self, parts: PlannedGroupParts, every_s: float = 15.0) -> None:
-        self._parts = parts
-        self._every_s = every_s
+    Whoever leads the leases follows the plan that was published last, whoever made it: of several instances of
+    ``serve`` one may plan while another moves.
+
+    Parameters
+    ----------
+    parts
+        What moves the group.
+    published
+        The plan to be followed, with its version; None while nothing may be moved.
+    gate
+        What speaks against moving on these brokers; asked now and then. While anything does, the plan is not
+        followed: what is free is granted, the silent are fenced, and moves asked for by hand take place.
+    tell
+        Told what is wrong with the group, None when nothing is.
+    duties_every_s, look_every_s, gate_every_s
+        Between looks at topics and members, at the plan, and at the gate.
+    """
+
+    def __init__(
+        self,
+        parts: PlannedGroupParts,
+        published: Callable[[], tuple[int, ScalingPlan] | None],
+        gate: Callable[[], Sequence[str]] = lambda: (),
+        tell: Callable[[str | None], None] = lambda why: None,
+        duties_every_s: float = 15.0,
+        look_every_s: float = 1.0,
+        gate_every_s: float = 300.0,
+    ) -> None:
+        self._parts, self._published, self._gate, self._tell = parts, published, gate, tell
+        self._duties_every_s, self._look_every_s, self._gate_every_s = duties_every_s, look_every_s, gate_every_s
+        self._closed: Sequence[str] | None = None
+        self._gate_due = 0.0
+        self._followed: int | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tend, name="headway-duties", daemon=True)
 
@@ -89,21 +121,46 @@ class Caretaker:
     def _tend(self) -> None:
         from headway.logs import logger
 
-        log = logger("moves")
-        while not self._stopped.wait(self._every_s):
+        log, due = logger("moves"), 0.0
+        while not self._stopped.wait(self._look_every_s):
             token = self._parts.mover.token
             if token is None:
+                self._followed = None
                 continue
             try:
-                self._parts.duties.tick(token, self._parts.store.view())
-                self._parts.mover.paused = self._parts.duties.alarm
-            except Exception as error:  # a broker or store that is away; the next tick looks again
-                log.warning("duties of %s: %s", self._parts.source.group, error)
+                if time.monotonic() >= due:
+                    due = time.monotonic() + self._duties_every_s
+                    self._parts.duties.tick(token, self._parts.store.view())
+                    self._parts.mover.paused = self._parts.duties.alarm
+                    self._tell(self._parts.duties.alarm or "; ".join(self._closed or ()) or None)
+                self._follow()
+            except Exception as error:  # a broker or store that is away; the next look comes soon
+                log.warning("looking after a planned group failed", group=self._parts.source.group, why=one_line(error))
+
+    def _follow(self) -> None:
+        found = self._published()
+        if found is None or found[0] == self._followed:
+            return
+        version, made = found
+        assignment = made.steps[0].assignment
+        if made.hold or not assignment or self._is_closed():
+            return
+        owners = {tp: instance_of(member) for member, owned in assignment.items() for tp in owned}
+        if self._parts.mover.follow(owners, made.reasons) is not None:
+            self._followed = version
+
+    def _is_closed(self) -> bool:
+        if self._closed is None or time.monotonic() >= self._gate_due:
+            self._closed = self._gate()
+            self._gate_due = time.monotonic() + (15.0 if self._closed else self._gate_every_s)
+        return bool(self._closed)
 
     def stop(self) -> None:
         """End."""
         self._stopped.set()
         self._parts.mover.stop()
+        if self._thread.is_alive():
+            self._thread.join(5)
 
 
 @contextmanager

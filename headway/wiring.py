@@ -210,8 +210,10 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
         If a group cannot be wired as it is configured.
     """
     from balancer.actuators.memory import MemoryActuator
+    from headway.doctor_planned import against_moving
     from headway.jobs import Jobs
     from headway.loops import GroupRunner, RecordedObserver, WithReplicas
+    from headway.planned_groups import moves_of, with_workers
 
     settings, jobs = app.settings, Jobs(app.board, app.metrics, app.clock)
     registry = open_registry(settings)
@@ -232,15 +234,14 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
             from balancer.observers.kafka import KafkaGroupObserver
 
             remembers = isinstance(target, MemoryActuator)
-            observer = WithReplicas(
-                KafkaGroupObserver(
-                    properties,
-                    facts=partial(_recorded, app, topics),
-                    replicas=None if remembers else target.current,
-                    kind_of=kind_of,
-                    clock=app.clock,
-                )
+            observer = KafkaGroupObserver(
+                properties,
+                facts=partial(_recorded, app, topics),
+                replicas=None if remembers else target.current,
+                kind_of=kind_of,
+                clock=app.clock,
             )
+            observer = WithReplicas(with_workers(app, name, observer, jobs))
         else:
             if isinstance(target, MemoryActuator) and target.current(GroupId(name)) is None:
                 target.scale(GroupId(name), settings.policy(name).min_replicas, app.clock())
@@ -258,9 +259,10 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
         jobs.cron("seal", name, settings.jobs.seal, zone, _over(topics, app.store.seal, app.clock, "days sealed"))
         jobs.cron("prune", name, settings.jobs.prune, zone, _over(topics, app.store.prune, app.clock, "blocks pruned"))
     app.jobs = jobs
+    app.moves = lambda group: moves_of(settings, group)
     app.what_if = lambda group, changes, now: runners[group].what_if(changes, now)
     app.look = lambda group: runners[group].look()
-    app.act_gate = lambda name: settings.against_acting(name)
+    app.act_gate = lambda name: (*settings.against_acting(name), *against_moving(settings, name))
     return jobs
 
 

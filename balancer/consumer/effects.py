@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from forecaster.topics import TopicPartition
@@ -30,6 +30,10 @@ class Effects(Protocol):
 
     def produce(self, topic: str, key: Any, value: Any, headers: list[tuple[str, Any]] | None = None) -> None:
         """Write one record."""
+        ...
+
+    def writer(self, topic: str) -> Callable[[Any, bytes], None]:
+        """Return a function of key and value that opens a transaction, if none is open, and writes to one topic."""
         ...
 
     def poll(self) -> None:

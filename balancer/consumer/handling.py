@@ -50,35 +50,45 @@ class Handling:
             self.run = self._one_by_one
 
     def _one_by_one(self, batch: list[Any], holdings: Holdings, until: float) -> tuple[int, list[Any], list[Misfit]]:
-        write = self.write
-        get, handler, clock, take_result = holdings.get, self._handler, time.monotonic, self._take_result
+        """Handle record by record; runs for each record of a full stream, so it looks up only what has changed."""
+        write, handler, clock, take_result = self.write, self._handler, time.monotonic, self._take_result
         handled, misfits = 0, []
-        for index, message in enumerate(batch):
-            if message.error() is not None:
-                misfits.append(Misfit(message))
-                continue
-            held = get((message.topic(), message.partition()))
-            offset = message.offset()
-            if held is None or offset < held.position or held.blocked_until is not None:
-                continue
-            record = Record(message, held.lease.epoch)
-            try:
-                result = handler(record)
-                if type(result) is bytes and write is not None:
-                    write(message.key(), result)
-                elif result is not None:
-                    take_result(held, record, result)
-            except (WorkerFenced, TransactionAborted):
-                raise
-            except Exception as failure:
-                misfits.append(Misfit(message, held, failure))
-                held.blocked_until = 0.0  # the loop decides for how long
-                continue
-            held.position, held.last, held.dirty, held.failures = offset + 1, message, True, 0
-            handled += 1
-            if clock() > until:
-                return handled, batch[index + 1 :], misfits
-        return handled, [], misfits
+        topic, partition, held, position, epoch, last = None, -1, None, 0, 0, None
+        seen = 0
+        try:
+            for seen, message in enumerate(batch, 1):  # noqa: B007 - used after the loop
+                if message.error() is not None:
+                    misfits.append(Misfit(message))
+                    continue
+                if message.partition() != partition or message.topic() != topic:
+                    _advance(held, position, last)
+                    topic, partition, last = message.topic(), message.partition(), None
+                    held = holdings.get((topic, partition))
+                    if held is not None:
+                        position, epoch = held.position, held.lease.epoch
+                offset = message.offset()
+                if held is None or offset < position or held.blocked_until is not None:
+                    continue
+                record = Record(message, epoch)
+                try:
+                    result = handler(record)
+                    if type(result) is bytes and write is not None:
+                        write(message.key(), result)
+                    elif result is not None:
+                        take_result(held, record, result)
+                except (WorkerFenced, TransactionAborted):
+                    raise
+                except Exception as failure:
+                    misfits.append(Misfit(message, held, failure))
+                    held.blocked_until = 0.0  # the loop decides for how long
+                    continue
+                position, last = offset + 1, message
+                handled += 1
+                if clock() > until:
+                    break
+        finally:
+            _advance(held, position, last)
+        return handled, batch[seen:], misfits
 
     def _take_result(self, held: Held, record: Record, result: Any) -> None:
         if self._plain_results:
@@ -154,3 +164,9 @@ class Handling:
             if held is not None and message.offset() >= held.position and held.blocked_until is None:
                 groups.setdefault(id(held), (held, []))[1].append(message)
         return list(groups.values()), misfits
+
+
+def _advance(held: Held | None, position: int, last: Any) -> None:
+    """Note how far a partition is handled; ``last`` None: no further than it was."""
+    if held is not None and last is not None:
+        held.position, held.last, held.dirty, held.failures = position, last, True, 0

@@ -280,6 +280,20 @@ class TransactionalProducer:
             except ck.KafkaException as failure:
                 raise in_our_words("produce", failure.args[0], self._timeout_s) from failure
 
+    def writer(self, topic: str) -> Callable[[Any, bytes], None]:
+        """Return the short way of the commonest case: one value for one topic, again and again."""
+        produce = self._client.produce
+
+        def write(key: Any, value: bytes) -> None:
+            if not self.is_open:
+                self.begin()
+            try:
+                produce(topic, value, key)
+            except (BufferError, ck.KafkaException):
+                self.produce(topic, key, value)  # waits, or says what is wrong
+
+        return write
+
     def poll(self) -> None:
         """Serve the client's callbacks."""
         self._client.poll(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import confluent_kafka as ck
@@ -83,6 +83,15 @@ class MembershipEffects:
                 return
             except BufferError:
                 self._producer.poll(0.01)
+
+    def writer(self, topic: str) -> Callable[[Any, bytes], None]:
+        """Return a function of key and value that writes to one topic."""
+
+        def write(key: Any, value: bytes) -> None:
+            self.is_open = True
+            self.produce(topic, key, value)
+
+        return write
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:

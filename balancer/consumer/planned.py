@@ -152,7 +152,7 @@ class PlannedConsumer:
             self._data.warm(s.topics)
             self._effects.warm(t for t in (s.output_topic, s.dead_letter_topic) if t)
         if s.output_topic and self._sink is None:
-            self._handling.write = self._write
+            self._handling.write = self._effects.writer(s.output_topic)
         self._keeper.say(ready=True)
         self.is_ready.set()
         log.info("%s of group %s is ready", owner, s.group)
@@ -199,12 +199,13 @@ class PlannedConsumer:
 
     def _handle(self, batch: list[Any]) -> None:
         began = time.monotonic()
+        self._pulse.begins(began)
         with self._watchdog.guard("a handler", self.settings.handler_timeout.total_seconds() + SLICE_S):
             try:
                 handled, self._backlog, misfits = self._handling.run(batch, self._holdings, began + SLICE_S)
             except TransactionAborted as aborted:
+                handled, misfits = 0, []
                 self._abort(str(aborted))
-                return
         now = time.monotonic()
         if handled and self._since is None:
             self._since = began
@@ -225,12 +226,6 @@ class PlannedConsumer:
             effects.begin()
         for key, value in outputs:
             effects.produce(topic or "", key, value)
-
-    def _write(self, key: Any, value: bytes) -> None:
-        effects = self._effects
-        if not effects.is_open:
-            effects.begin()
-        effects.produce(self.settings.output_topic or "", key, value)
 
     # -- commits ------------------------------------------------------------------------------------------------
     def _settle(self) -> None:

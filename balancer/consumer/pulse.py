@@ -29,10 +29,17 @@ class Pulse:
         self.handling_s = 0.0
         self.commit_s = 0.0
         self._last = (clock(), cpu(), 0, 0.0, 0.0)
+        self._since: float | None = None
+        self._lately = (0.0, 0.0)
         self._capacity: float | None = None
+
+    def begins(self, now: float) -> None:
+        """Handlers begin; until ``worked`` says how that went, a heartbeat counts the time so far as busy."""
+        self._since = now
 
     def worked(self, records: int, seconds: float) -> None:
         """Count records handled, and the time that took."""
+        self._since = None
         self.records += records
         self.handling_s += seconds
 
@@ -52,22 +59,27 @@ class Pulse:
     def beat(self, flags: Heartbeat) -> Heartbeat:
         """Return the heartbeat with rates since the one before.
 
-        Capacity is records over busy seconds, kept from the last interval in which enough was done to tell.
+        Capacity is records over seconds in handlers, of lately (halved with each heartbeat), less the share of time
+        that commits take: there are as many of them under load. It is kept from when enough was done to tell; a
+        handler that does not come back counts as well.
         """
         now, cpu = self._clock(), self._cpu()
         then, cpu_then, records_then, handling_then, commit_then = self._last
         passed = now - then
         if passed < 0.2:
             return flags
-        records = self.records - records_then
-        busy = self.handling_s - handling_then + self.commit_s - commit_then
-        if records >= 10 and busy > 0:
-            self._capacity = records / busy
-        self._last = (now, cpu, self.records, self.handling_s, self.commit_s)
+        since = self._since
+        handling_s = self.handling_s + (now - since if since is not None else 0.0)
+        records, handling, commit = self.records - records_then, handling_s - handling_then, self.commit_s - commit_then
+        done, took = self._lately[0] / 2 + records, self._lately[1] / 2 + handling
+        if handling > 0 and (done >= 10 or took >= 1):
+            self._capacity = max(done, 0.5) / took * (1 - min(0.5, commit / passed))
+        self._lately = (done, took)
+        self._last = (now, cpu, self.records, handling_s, self.commit_s)
         return replace(
             flags,
             capacity=self._capacity,
             rate=records / passed,
-            busy=min(1.0, busy / passed),
+            busy=min(1.0, (handling + commit) / passed),
             cpu=(cpu - cpu_then) / passed,
         )

@@ -26,6 +26,12 @@ from forecaster.topics import GroupId, TopicPartition
 PROTOCOL_VERSION = 1
 """Version of what workers and planner say to each other through the store."""
 
+KEPT_MOVES = 200
+"""Moves that a store remembers."""
+
+KEPT_ANSWERS = 50
+"""Requests that a store remembers after they were answered."""
+
 EPOCH_LEAP = 1 << 20
 """How far epochs jump when a store that may have lost its tail is founded again."""
 
@@ -193,7 +199,11 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """Somebody wants a partition on an instance; ``state`` and ``detail`` say how that ended."""
+    """A partition goes to an instance; ``state`` and ``detail`` say how that stands or ended.
+
+    ``seconds`` is how long it took, known once it has ended; ``source`` the instance that held the partition when it
+    began, ``at`` when that was (ISO 8601).
+    """
 
     id: str
     partition: TopicPartition
@@ -202,6 +212,13 @@ class MoveRequest:
     detail: str = ""
     seconds: float | None = None
     epoch: int | None = None
+    source: int | None = None
+    at: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.seconds is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +413,11 @@ class LeaseStore(Protocol):
         ...
 
     def settle(self, token: LeaderToken, request: MoveRequest) -> None:
-        """Record how a requested move stands or ended."""
+        """Record how a move stands or ended: for whoever asked for it, and among the moves."""
+        ...
+
+    def moves(self) -> tuple[MoveRequest, ...]:
+        """Return the last moves under way or ended, in the order in which they began."""
         ...
 
     def close(self) -> None:

@@ -251,5 +251,12 @@ class MemoryLeaseStore:
         with self._changed:
             self._books.settle(self._now(), token, request)
 
+    def moves(self) -> tuple[MoveRequest, ...]:
+        """See :meth:`balancer.leases.base.LeaseStore.moves`."""
+        with self._changed:
+            if not self._books.founded:
+                raise LeaseStoreLost(f"leases of {self.group} are not founded")
+            return tuple(self._books.moves.values())
+
     def close(self) -> None:
         """Nothing to give up."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import timedelta
 from secrets import token_hex
 from typing import Any, cast
@@ -17,6 +17,8 @@ from redis.retry import Retry
 
 from balancer.errors import StaleLeader
 from balancer.leases.base import (
+    KEPT_ANSWERS,
+    KEPT_MOVES,
     PROTOCOL_VERSION,
     GroupReleased,
     GroupView,
@@ -36,6 +38,7 @@ from balancer.leases.base import (
     WorkerState,
     WorkerView,
 )
+from balancer.leases.cluster import ELSEWHERE, Seat
 from balancer.leases.scripts import LEASES_LUA
 from balancer.plans.base import LeaderToken
 from forecaster.topics import GroupId, TopicPartition
@@ -50,8 +53,16 @@ REFUSALS: dict[str, type[Exception]] = {
 }
 
 
+AWAY: tuple[type[Exception], ...] = (redis.ConnectionError, redis.TimeoutError, OSError, *ELSEWHERE)
+
+
 class _OtherServer(redis.ConnectionError):
     """A reconnect ended at another server than before; whatever was being sent must not run there."""
+
+
+# A newer version may say more than we know of.
+_REQUEST_FIELDS = frozenset(field.name for field in fields(MoveRequest))
+_PROFILE_FIELDS = frozenset(field.name for field in fields(WorkerProfile))
 
 
 def _ms(duration: timedelta) -> int:
@@ -101,13 +112,13 @@ def _worker(flat: list[str], now: int) -> WorkerState:
         initialised=f.get("initialised") == "1",
         ready=f.get("ready") == "1",
         draining=f.get("draining") == "1",
-        profile=WorkerProfile(**json.loads(f["profile"])),
+        profile=WorkerProfile(**{k: v for k, v in json.loads(f["profile"]).items() if k in _PROFILE_FIELDS}),
         heartbeat=json.loads(f.get("heartbeat") or "{}"),
     )
 
 
 def _request(text: str) -> MoveRequest:
-    facts = json.loads(text)
+    facts = {name: value for name, value in json.loads(text).items() if name in _REQUEST_FIELDS}
     return MoveRequest(**{**facts, "partition": TopicPartition.parse(facts["partition"])})
 
 
@@ -117,6 +128,8 @@ def _request_json(request: MoveRequest) -> str:
 
 class RedisLeaseStore:
     """One group's leases in Redis ≥ 6.2 or Valkey, behind any ``redis://``, ``rediss://`` or ``unix://`` address.
+
+    Of a Redis Cluster any node may be named; the leases of a group are on one of them.
 
     Safe to use from several threads. No call is repeated behind the caller's back: after a reconnect the first call
     compares the server's run id and replication id with those of the founding before anything runs on it.
@@ -142,7 +155,9 @@ class RedisLeaseStore:
         self._timeout = timeout.total_seconds()
         self._url = url
         self._options = options
-        self._client = self._connect(self._greet)
+        quick = {"socket_timeout": self._timeout, "socket_connect_timeout": self._timeout}
+        self._seat = Seat(url, self._prefix + "group", **quick, **options)
+        self._home: redis.Redis | None = None
         self._sha = ""
         self._waiters: dict[str, redis.client.PubSub] = {}
 
@@ -151,9 +166,22 @@ class RedisLeaseStore:
         """The group whose leases these are."""
         return self._group
 
+    @property
+    def _client(self) -> redis.Redis:
+        """The connection to the server that keeps the leases: of a cluster, to that node."""
+        if self._home is None:
+            self._home = self._connect(self._greet)
+        return self._home
+
+    def _leave_home(self) -> None:
+        """Look for the server anew before the next call."""
+        home, self._home = self._home, None
+        if home is not None:
+            home.close()
+
     def _connect(self, hook: Any = None) -> redis.Redis:
         return redis.Redis.from_url(
-            self._url,
+            self._seat.find(),
             decode_responses=True,
             single_connection_client=False,
             max_connections=2,
@@ -182,7 +210,9 @@ class RedisLeaseStore:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+        except AWAY as error:
+            if not isinstance(error, _OtherServer):
+                self._leave_home()
             raise LeaseStoreUnavailable(f"lease store {self._url} does not answer: {error}") from error
         except redis.RedisError as error:
             raise LeaseStoreError(f"lease store {self._url} refuses: {error}") from error
@@ -372,11 +402,16 @@ class RedisLeaseStore:
 
     def settle(self, token: LeaderToken, request: MoveRequest) -> None:
         """See :meth:`balancer.leases.base.LeaseStore.settle`."""
-        self._lead_run("settle", token, request.id, _request_json(request))
+        kept = (int(request.is_over), KEPT_MOVES, KEPT_ANSWERS)
+        self._lead_run("settle", token, request.id, _request_json(request), *kept)
+
+    def moves(self) -> tuple[MoveRequest, ...]:
+        """See :meth:`balancer.leases.base.LeaseStore.moves`."""
+        return tuple(map(_request, self._run("moves")[1]))
 
     def close(self) -> None:
         """See :meth:`balancer.leases.base.LeaseStore.close`."""
         for waiter in self._waiters.values():
             waiter.close()
         self._waiters.clear()
-        self._client.close()
+        self._leave_home()

@@ -13,6 +13,8 @@ from typing import Any
 
 from balancer.errors import StaleLeader
 from balancer.leases.base import (
+    KEPT_ANSWERS,
+    KEPT_MOVES,
     GroupReleased,
     GroupView,
     Heartbeat,
@@ -67,6 +69,8 @@ class Books:
     lives: dict[int, Life] = field(default_factory=dict)
     leases: dict[TopicPartition, Lease] = field(default_factory=dict)
     requests: dict[str, MoveRequest] = field(default_factory=dict)
+    answered: list[str] = field(default_factory=list)
+    moves: dict[str, MoveRequest] = field(default_factory=dict)
     released: bool = False
     woken: set[str] = field(default_factory=set)
 
@@ -401,7 +405,16 @@ class Books:
         self._touch()
 
     def settle(self, now: int, token: LeaderToken, request: MoveRequest) -> None:
-        """Record how a requested move stands."""
+        """Record how a move stands."""
         self._must_be_founded()
         self._must_lead(token, now)
+        self.moves[request.id] = request
+        if len(self.moves) > KEPT_MOVES:
+            del self.moves[next(iter(self.moves))]
+        if request.id not in self.requests:
+            return
         self.requests[request.id] = request
+        if request.is_over:
+            self.answered.append(request.id)
+            if len(self.answered) > KEPT_ANSWERS:
+                self.requests.pop(self.answered.pop(0), None)

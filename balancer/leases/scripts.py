@@ -14,7 +14,8 @@ Layout below ``hw:{cluster:group}:``
 ``worker:<i>``          hash  owner, deadline, initialised, ready, draining, profile, heartbeat
 ``lease:<topic>:<p>``   hash  state, owner, epoch, next, offset, leader_epoch, topic_id, start, void
 ``plan``                str   JSON, for people
-``requests``            hash  id to JSON
+``requests``            hash  id to JSON; ``answered`` is a list of those that may be forgotten
+``moves``               list  ids in the order of their beginnings; ``move_rows`` has id to JSON
 ======================  ====  ======================================================================
 """
 
@@ -222,6 +223,11 @@ if step == 'view' then
   local requests = redis.call('HGETALL', P .. 'requests')
   return {'OK', now, num(G, 'version'), num(G, 'plan_epoch'), ws, ls, requests, num(G, 'released')}
 end
+if step == 'moves' then
+  local ids = redis.call('LRANGE', P .. 'moves', 0, -1)
+  if #ids == 0 then return {'OK', {}} end
+  return {'OK', redis.call('HMGET', P .. 'move_rows', unpack(ids))}
+end
 if step == 'plan' then return {'OK', num(G, 'plan_epoch'), redis.call('GET', P .. 'plan') or ''} end
 
 if not lead(ARGV[3], ARGV[4]) then return {'STALE'} end
@@ -334,7 +340,18 @@ if step == 'publish' then
   return {'OK', redis.call('HINCRBY', G, 'plan_epoch', 1)}
 end
 if step == 'settle' then
-  redis.call('HSET', P .. 'requests', ARGV[5], ARGV[6])
+  local id, row, over, kept, answers = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+  if redis.call('HSET', P .. 'move_rows', id, row) == 1 then
+    if redis.call('RPUSH', P .. 'moves', id) > kept then
+      redis.call('HDEL', P .. 'move_rows', redis.call('LPOP', P .. 'moves'))
+    end
+  end
+  if redis.call('HEXISTS', P .. 'requests', id) == 1 then
+    redis.call('HSET', P .. 'requests', id, row)
+    if over == '1' and redis.call('RPUSH', P .. 'answered', id) > answers then
+      redis.call('HDEL', P .. 'requests', redis.call('LPOP', P .. 'answered'))
+    end
+  end
   return {'OK'}
 end
 return redis.error_reply('unknown step ' .. step)

@@ -64,6 +64,10 @@ class Transfer:
     since: float = 0.0
     detail: str = ""
     epoch: int | None = None
+    source: int | None = None
+    """Instance that held the partition when the move began; None where nobody did."""
+    at: str | None = None
+    """When it began, ISO 8601."""
 
     @property
     def is_over(self) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import Protocol
 
@@ -67,6 +67,7 @@ class Mover:
         period: timedelta = timedelta(milliseconds=200),
         leader_ttl: timedelta = timedelta(seconds=5),
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.store = store
         self._fencer = fencer
@@ -76,7 +77,8 @@ class Mover:
         self._most_moves = most_moves
         self._period = period
         self._leader_ttl = leader_ttl
-        self._clock = clock
+        self._clock, self._wall = clock, wall
+        self._inherit = False
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="headway-fence")
         self._fences: dict[int, tuple[int, Future[None]]] = {}
         self._waiting: list[Transfer] = []
@@ -113,18 +115,24 @@ class Mover:
     def follow(self, assignment: Mapping[TopicPartition, int], reasons: Iterable[str] = ()) -> int | None:
         """Publish an assignment (partition → instance) as the plan and move what differs from it.
 
+        A partition that is on its way to where the plan wants it goes on. One of which the group has no lease ends
+        as ``refused``.
+
         Returns the plan's epoch; None while this mover does not lead.
         """
         token = self.token
         if token is None:
             return None
         view = self.store.view()
+        with self._lock:
+            goal = {move.partition: move.target for move in [*self._open(), *self._waiting]}
+        for tp, lease in view.leases.items():
+            owner = lease.next or lease.owner
+            if owner is not None:
+                goal.setdefault(tp, owner.instance)
+        unheld = {tp for tp, lease in view.leases.items() if tp not in goal}  # granted as they are, without a move
         moves = [
-            (tp, target)
-            for tp, target in sorted(assignment.items())
-            if (lease := view.leases.get(tp)) is not None
-            and (lease.next or lease.owner) is not None
-            and (lease.next or lease.owner).instance != target  # type: ignore[union-attr]
+            (tp, target) for tp, target in sorted(assignment.items()) if tp not in unheld and goal.get(tp) != target
         ]
         epoch = self.store.publish(
             token,
@@ -139,6 +147,9 @@ class Mover:
             self.move(tp, target)
         return epoch
 
+    def _open(self) -> list[Transfer]:
+        return [move for move in self._moves.values() if not move.is_over]
+
     # -- one look -----------------------------------------------------------------------------------------------
     def step(self) -> GroupView | None:
         """Look once and do what follows; None while another mover leads or the books are being founded."""
@@ -150,6 +161,8 @@ class Mover:
             log.warning("books of %s are lost or new: founding", self.store.group)
             self._fences.clear()
             self._founder.found(self.store, token)
+        if self._inherit:
+            self._take_over(now)
         view = self.store.view()
         changed = self._fence_silent(token, view)
         changed |= self._end_fences(token)
@@ -172,6 +185,7 @@ class Mover:
             token = self.store.lead(self._holder, self._leader_ttl)
             if token is not None and token != self.token:
                 log.info("%s leads %s with token %d", self._holder, self.store.group, token.number)
+                self._inherit = True
             self.token = token
             self._led_until = now + self._leader_ttl.total_seconds() / 3
         return self.token
@@ -233,12 +247,26 @@ class Mover:
                 self._seen_requests.add(request.id)
                 waiting.append(Transfer(request.id, request.partition, request.target, now))
         for made in waiting:
-            for other in list(self._moves.values()):
-                if other.partition == made.partition and not other.is_over:
-                    self._settle(
-                        replace(other, state=MoveState.SUPERSEDED, since=now, detail=f"by move {made.id}"), view
-                    )
-            self._moves[made.id] = made
+            for other in self._open():
+                if other.partition == made.partition:
+                    self._settle(replace(other, state=MoveState.SUPERSEDED, since=now, detail=f"by move {made.id}"))
+            self._begin(made, view)
+
+    def _begin(self, made: Transfer, view: GroupView) -> None:
+        lease = view.leases.get(made.partition)
+        owner = lease.owner if lease is not None else None
+        at = self._wall().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._moves[made.id] = replace(made, source=None if owner is None else owner.instance, at=at)
+
+    def _take_over(self, now: float) -> None:
+        """Go on with moves that the leader before us left under way: what was granted takes place without anybody."""
+        for row in self.store.moves():
+            if not row.is_over and row.id not in self._moves:
+                state = MoveState(row.state)
+                self._moves[row.id] = Transfer(
+                    row.id, row.partition, row.target, now, state, now, row.detail, row.epoch, row.source, row.at
+                )
+        self._inherit = False
 
     def _empty(self, token: LeaderToken, view: GroupView) -> None:
         """Drain every worker of a group that is given back; each gives its partitions up by itself."""
@@ -247,14 +275,13 @@ class Mover:
                 self.store.drain(token, instance)
 
     def _drain(self, view: GroupView) -> None:
-        on_their_way = {m.partition for m in self._moves.values() if not m.is_over}
+        on_their_way = {m.partition for m in self._open()}
         for tp, target in drains_for(view):
             if tp not in on_their_way:
-                made = Transfer(token_hex(6), tp, target, self._clock())
-                self._moves[made.id] = made
+                self._begin(Transfer(token_hex(6), tp, target, self._clock()), view)
 
     def _advance(self, token: LeaderToken, view: GroupView, now: float) -> None:
-        under_way = [m for m in self._moves.values() if not m.is_over]
+        under_way = self._open()
         going = sum(m.state is not MoveState.REQUESTED for m in under_way)
         for move in under_way:
             if move.state is MoveState.REQUESTED and (going >= self._most_moves or self.paused is not None):
@@ -268,20 +295,16 @@ class Mover:
                 going += 1
                 self.wanted[move.partition] = move.target
             if after != move:
-                self._settle(after, view)
+                self._settle(after)
 
-    def _settle(self, move: Transfer, view: GroupView) -> None:
+    def _settle(self, move: Transfer) -> None:
+        """Keep where a move stands: here, and in the store for others to see and a next leader to go on from."""
         self._moves[move.id] = move
+        if self.token is not None:
+            self.store.settle(self.token, as_record(move, self._clock()))
         if not move.is_over:
             return
         log.info("move of %s to %d: %s %s", move.partition, move.target, move.state.value, move.detail)
-        request = view.requests.get(move.id)
-        if request is not None and self.token is not None:
-            seconds = round(move.seconds(self._clock()), 4)
-            self.store.settle(
-                self.token,
-                MoveRequest(move.id, move.partition, move.target, move.state.value, move.detail, seconds, move.epoch),
-            )
         self.on_end(move)
         if len(self._moves) > 2000:
             for old in [m.id for m in self._moves.values() if m.is_over][:1000]:
@@ -327,6 +350,14 @@ class Mover:
             except (LeaseStoreError, StaleLeader) as error:
                 log.info("could not resign: %s", error)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def as_record(move: Transfer, now: float) -> MoveRequest:
+    """Return a move as the store keeps it; its duration once it has ended."""
+    seconds = round(move.seconds(now), 4) if move.is_over else None
+    return MoveRequest(
+        move.id, move.partition, move.target, move.state.value, move.detail, seconds, move.epoch, move.source, move.at
+    )
 
 
 def _is_earlier(owner: Owner | None, worker: WorkerState) -> bool:

@@ -229,3 +229,7 @@ def _print_handover(handover: dict[str, Any] | None, why: str | None) -> None:
     typer.echo("")
     columns = ["instance", "state", "partitions", "rate", "capacity", "busy", "pod"]
     emit_table(columns, [[row[c] for c in columns] for row in handover["workers"]])
+    if handover["moves"]:
+        typer.echo("")
+        columns = ["at", "partition", "from", "to", "state", "seconds", "detail"]
+        emit_table(columns, [[row[c] for c in columns] for row in handover["moves"][:20]])

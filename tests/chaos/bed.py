@@ -25,7 +25,7 @@ from forecaster.topics import GroupId, TopicPartition
 from tests.chaos import planner
 from tests.chaos.rows import Row, Verdict, judge
 from tests.peers.kafka import Kafka
-from tests.peers.lease_server import LeaseServer
+from tests.peers.redis import lease_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,7 +54,7 @@ class Bed:
         self.input, self.output, self.group = f"{name}-in", f"{name}-out", f"{name}-group"
         self._own_kafka = kafka is None
         self.kafka = kafka or Kafka(self.folder / "kafka", brokers=brokers, overrides=overrides)
-        self.server = LeaseServer(self.folder / "store", durable=durable)
+        self.server = lease_server(self.folder / "store", durable=durable)
         self.settings = settings
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.planner_bootstrap: str | None = None
@@ -96,7 +96,6 @@ class Bed:
         if self._own_kafka:
             self.kafka.stop(5)
         self.server.kill()
-        self.server.client.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- processes ----------------------------------------------------------------------------------------------
@@ -151,6 +150,16 @@ class Bed:
         config = {"settings": {**known, **self.settings, **settings}, "slow_s": slow_s}
         config["sink"] = str(self.folder / "sink.sqlite")
         self.spawn(name, "tests.chaos.worker", json.dumps(config))
+
+    def start_team(self, *instances: int, inside: bool = True, **settings: Any) -> None:
+        """Start planner, flow and workers ``w<instance>``; wait until they share the partitions evenly."""
+        self.start_planner(inside=inside)
+        self.start_flow()
+        for i in instances:
+            self.worker(f"w{i}", i, **settings)
+        self.ready(*instances, within_s=90)
+        self.settled(*instances)
+        self.spread(*instances)
 
     def view(self) -> GroupView | None:
         """Return the books, or None while the store is silent or lost."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import pytest
+import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from balancer.errors import StaleLeader
 from balancer.leases.base import (
+    KEPT_ANSWERS,
+    KEPT_MOVES,
     GroupReleased,
     Heartbeat,
     InstanceTaken,
@@ -28,13 +33,15 @@ from balancer.leases.base import (
     StartRule,
     WorkerProfile,
 )
+from balancer.leases.cluster import Seat
 from balancer.leases.memory import MemoryLeaseStore
 from balancer.leases.redis import RedisLeaseStore
 from balancer.plans.base import LeaderToken
 from forecaster.topics import GroupId, TopicPartition
-from tests.peers.lease_server import LeaseServer
+from tests.peers.redis import Server, cluster_of_three, lease_server, move_slot, slot
 
 GROUP = GroupId("orders")
+KEY = f"hw:{{c:{GROUP}}}:group"
 TTL = timedelta(seconds=600)
 P0, P1, P2 = (TopicPartition("orders", i) for i in range(3))
 READY = Heartbeat(initialised=True, ready=True)
@@ -65,40 +72,54 @@ class MemoryBench:
 class RedisBench:
     """Time passes by bringing the written deadlines forward: the server's clock cannot be turned."""
 
-    def __init__(self, server: LeaseServer, cluster: str = "c") -> None:
-        self.server, self.prefix = server, f"hw:{{{cluster}:{GROUP}}}:"
-        self.store = RedisLeaseStore(server.url, cluster, GROUP)
+    def __init__(self, home: Server, named: Server, cluster: str = "c") -> None:
+        self.raw = redis.Redis(port=home.port, decode_responses=True, protocol=2)
+        self.raw.flushall()
+        self.prefix = f"hw:{{{cluster}:{GROUP}}}:"
+        self.store = RedisLeaseStore(named.url, cluster, GROUP)
 
     def pass_time(self, seconds: float) -> None:
-        raw = self.server.client
+        raw = self.raw
         for i in raw.smembers(self.prefix + "workers"):
             raw.hincrby(f"{self.prefix}worker:{i}", "deadline", -int(seconds * 1000))
         if raw.exists(self.prefix + "leader"):
             raw.hincrby(self.prefix + "leader", "deadline", -int(seconds * 1000))
 
     def lose(self) -> None:
-        raw = self.server.client
+        raw = self.raw
         for key in raw.scan_iter(self.prefix.replace("{", "[{]").replace("}", "[}]") + "*"):
             if not key.endswith(":leader"):
                 raw.delete(key)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[LeaseServer]:
-    with tempfile.TemporaryDirectory() as folder, LeaseServer(Path(folder)) as running:
+def server() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory() as folder, lease_server(Path(folder)) as running:
         yield running
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[list[Server]]:
+    with tempfile.TemporaryDirectory() as folder, cluster_of_three(Path(folder)) as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "redis", "cluster"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     if request.param == "memory":
         yield MemoryBench()
         return
-    server = request.getfixturevalue("server")
-    server.client.flushall()
-    made = RedisBench(server)
+    if request.param == "redis":
+        server = request.getfixturevalue("server")
+        made = RedisBench(server, server)
+    else:
+        nodes = request.getfixturevalue("cluster")
+        home = next(n for n in nodes if n.port == urlsplit(Seat(nodes[0].url, KEY).find()).port)
+        other = next(n for n in nodes if n is not home)  # any node may be named
+        made = RedisBench(home, other)
     yield made
     made.store.close()
+    made.raw.close()
 
 
 def lead(store: LeaseStore) -> LeaderToken:
@@ -404,6 +425,37 @@ def test_requests_are_kept_with_how_they_ended(bench: Bench) -> None:
     assert bench.store.view().requests == {"m1": done}
 
 
+def test_moves_are_kept_in_their_order_and_so_many(bench: Bench) -> None:
+    token = begin(bench.store)
+    assert bench.store.moves() == ()
+    under_way = MoveRequest("m1", P0, 2, "releasing", source=1, at="2026-01-05T09:00:00.000Z")
+    bench.store.settle(token, under_way)
+    bench.store.settle(token, MoveRequest("m2", P1, 2, "taking"))
+    done = replace(under_way, state="done", seconds=0.03, epoch=4)
+    bench.store.settle(token, done)
+    assert [row.id for row in bench.store.moves()] == ["m1", "m2"]
+    assert bench.store.moves()[0] == done
+    assert bench.store.view().requests == {}  # nobody asked for them
+    for i in range(KEPT_MOVES):
+        bench.store.settle(token, MoveRequest(f"n{i}", P2, 1, "done", seconds=0.01))
+    kept = bench.store.moves()
+    assert len(kept) == KEPT_MOVES
+    assert (kept[0].id, kept[-1].id) == ("n0", f"n{KEPT_MOVES - 1}")
+
+
+def test_answered_requests_are_forgotten_in_time_and_open_ones_are_not(bench: Bench) -> None:
+    token = begin(bench.store)
+    bench.store.request(MoveRequest("open", P0, 2))
+    for i in range(KEPT_ANSWERS + 5):
+        asked = MoveRequest(f"m{i}", P1, 2)
+        bench.store.request(asked)
+        bench.store.settle(token, replace(asked, state="refused", seconds=0.1))
+    found = bench.store.view().requests
+    assert len(found) == KEPT_ANSWERS + 1
+    assert "open" in found
+    assert "m4" not in found
+
+
 def test_a_released_group_receives_nobody_and_can_be_taken_again(bench: Bench) -> None:
     store = bench.store
     token = begin(store)
@@ -438,7 +490,7 @@ def test_waiting_ends_when_something_changed(bench: Bench) -> None:
 
 
 def test_a_restarted_server_counts_as_lost_although_its_file_was_kept(tmp_path: Path) -> None:
-    with LeaseServer(tmp_path, durable=True) as server:
+    with lease_server(tmp_path, durable=True) as server:
         store = RedisLeaseStore(server.url, "c", GROUP)
         token = begin(store)
         a = worker(store)
@@ -455,6 +507,31 @@ def test_a_restarted_server_counts_as_lost_although_its_file_was_kept(tmp_path: 
         store.found(token, epoch_floor=1 << 20)
         assert worker(store, nonce="bb") == Owner(1, 1, "bb")
         store.close()
+
+
+def test_books_that_moved_to_another_node_of_a_cluster_count_as_lost(cluster: list[Server]) -> None:
+    home = next(n for n in cluster if n.port == urlsplit(Seat(cluster[0].url, KEY).find()).port)
+    made = RedisBench(home, cluster[0])
+    token = begin(made.store)
+    a = worker(made.store)
+    move_slot(cluster, slot(KEY))
+    with pytest.raises(LeaseStoreUnavailable):
+        made.store.take(a, P0)
+    for _ in range(3):
+        try:
+            made.store.view()
+        except LeaseStoreUnavailable:
+            continue
+        except LeaseStoreLost:
+            break
+    with pytest.raises(LeaseStoreLost):
+        made.store.take(a, P0)
+    assert made.store.is_lost()
+    token = lead(made.store)
+    made.store.found(token, epoch_floor=1 << 20)
+    assert worker(made.store, nonce="bb") == Owner(1, 1, "bb")
+    made.store.close()
+    made.raw.close()
 
 
 STEPS = st.lists(
@@ -487,9 +564,8 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_twin_and_script_agree_and_keep_the_invariants(server: LeaseServer, steps: list[tuple[str, int, int]]) -> None:
-    server.client.flushall()
-    benches: list[Bench] = [MemoryBench(), RedisBench(server)]
+def test_twin_and_script_agree_and_keep_the_invariants(server: Server, steps: list[tuple[str, int, int]]) -> None:
+    benches: list[Bench] = [MemoryBench(), RedisBench(server, server)]
     tokens = [begin(b.store) for b in benches]
     owners: dict[int, Owner] = {}
     epochs: dict[TopicPartition, int] = {}
@@ -518,6 +594,8 @@ def test_twin_and_script_agree_and_keep_the_invariants(server: LeaseServer, step
                 epochs[lease.partition] = lease.epoch
     for bench in benches:
         bench.store.close()
+        if isinstance(bench, RedisBench):
+            bench.raw.close()
 
 
 def _apply(
@@ -569,5 +647,5 @@ def _expire(bench: Bench, instance: int) -> None:
         life = bench.store._books.lives.get(instance)
         if life is not None:
             life.deadline = 0
-    elif isinstance(bench, RedisBench) and bench.server.client.exists(f"{bench.prefix}worker:{instance}"):
-        bench.server.client.hset(f"{bench.prefix}worker:{instance}", "deadline", 0)
+    elif isinstance(bench, RedisBench) and bench.raw.exists(f"{bench.prefix}worker:{instance}"):
+        bench.raw.hset(f"{bench.prefix}worker:{instance}", "deadline", 0)

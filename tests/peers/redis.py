@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -69,14 +70,36 @@ class Server:
                     raise RuntimeError(f"{self._command[0]} did not start: {words}") from None
                 time.sleep(0.01)
 
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def client(self) -> redis.Redis:
         return redis.Redis(port=self.port, protocol=2, retry=None, socket_timeout=10)
 
     def kill(self) -> None:
-        """kill -9."""
+        """kill -9; ``start`` brings it back on the same address, with what its file kept."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def empty(self) -> None:
+        """Drop what its file kept; only between kill and start."""
+        for path in sorted(self.folder.rglob("*"), reverse=True):
+            if path.is_file():
+                path.unlink()
+
+    def pause(self) -> None:
+        """Freeze it."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -86,6 +109,11 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.kill()
             self.process = None
+
+
+def lease_server(folder: Path, *, durable: bool = False) -> Server:
+    """Return a Valkey for leases, not started yet; with ``durable`` it keeps an append-only file (everysec)."""
+    return Server(find_binary(), folder, () if durable else ("--appendonly", "no"))
 
 
 def debian_redis() -> Path:

@@ -195,10 +195,29 @@ def test_a_worker_says_what_it_could_do_not_only_what_it_did() -> None:
     pulse.committed(0.5)
     now[:] = [10.0, 2.0]
     beat = pulse.beat(Heartbeat(ready=True))
-    assert (beat.ready, beat.capacity, beat.rate, beat.busy, beat.cpu) == (True, 100.0, 10.0, 0.1, 0.2)
+    assert (beat.ready, beat.capacity, beat.rate, beat.busy, beat.cpu) == (True, 190.0, 10.0, 0.1, 0.2)
     now[0] = 20.0
     idle = pulse.beat(Heartbeat())
-    assert (idle.capacity, idle.rate) == (100.0, 0.0)  # B14: an idle worker has not lost its capacity
+    assert (idle.capacity, idle.rate) == (190.0, 0.0)  # B14: an idle worker has not lost its capacity
+
+
+def test_a_handler_that_does_not_come_back_shows_as_busy_and_slow() -> None:
+    now = [0.0, 0.0]
+    pulse = Pulse(lambda: now[0], lambda: now[1])
+    pulse.worked(1000, 0.5)
+    now[0] = 1.0
+    assert pulse.beat(Heartbeat()).capacity == 2000.0
+    pulse.begins(1.0)
+    capacities = []
+    for now[0] in (2.0, 3.0, 4.0, 5.0):
+        beat = pulse.beat(Heartbeat())
+        assert (beat.rate, beat.busy) == (0.0, 1.0)
+        capacities.append(beat.capacity)
+    assert capacities == sorted(capacities, reverse=True)
+    assert capacities[-1] < 50
+    pulse.worked(1, 4.0)
+    now[0] = 6.0
+    assert pulse.beat(Heartbeat()).busy == 0.0  # the time in the handler has been counted already
 
 
 def keeper() -> tuple[LeaseKeeper, MemoryLeaseStore, list[float]]:

@@ -242,3 +242,91 @@ def test_following_a_plan_publishes_it_and_moves_the_difference(stage: Stage) ->
     assert published is not None
     assert published[1]["reasons"] == ["more on 2"]
     assert len(published[1]["moves"]) == 2
+
+
+def test_following_a_plan_again_leaves_moves_on_their_way_alone(stage: Stage) -> None:
+    started(stage)
+    goal = dict.fromkeys(TPS, 1)
+    assert stage.mover.follow(goal) == 1
+    stage.mover.step()
+    under_way = {row.id for row in stage.store.moves()}
+    assert stage.mover.follow(goal) == 2
+    stage.mover.step()
+    assert {row.id for row in stage.store.moves()} == under_way
+    stage.obey(2)
+    stage.obey(1)
+    stage.mover.step()
+    assert {row.state for row in stage.store.moves()} == {"done"}
+    assert set(stage.held().values()) == {1}
+
+
+def test_a_plan_that_changes_its_mind_supersedes_what_waits(stage: Stage) -> None:
+    started(stage)
+    source = stage.held()[0]
+    stage.mover.follow({TPS[0]: 9})  # nobody is there yet
+    stage.mover.step()
+    stage.mover.follow({TPS[0]: 3 - source})
+    stage.mover.step()
+    assert stage.mover.state_of(stage.store.moves()[-1].id) is not None
+    states = [(m.target, m.state) for m in stage.mover._moves.values()]
+    assert states == [(9, MoveState.SUPERSEDED), (3 - source, MoveState.RELEASING)]
+
+
+def test_a_plan_for_a_partition_that_does_not_exist_is_refused_by_name(stage: Stage) -> None:
+    started(stage)
+    stage.mover.follow({TopicPartition("orders", 99): 1, TPS[0]: stage.held()[0]})
+    stage.mover.step()
+    (row,) = stage.store.moves()
+    assert (row.state, row.detail) == ("refused", "orders:99 is not a partition of this group")
+    assert row.seconds is not None
+
+
+def test_every_move_is_recorded_with_its_owners_its_beginning_and_its_duration(stage: Stage) -> None:
+    started(stage)
+    source = stage.held()[0]
+    stage.mover.move(TPS[0], 3 - source)
+    stage.mover.step()
+    (row,) = stage.store.moves()
+    assert (row.source, row.target, row.state, row.seconds) == (source, 3 - source, "releasing", None)
+    assert row.at is not None
+    assert row.at.endswith("Z")
+    stage.obey(source)
+    stage.pass_time(1.0, alive=(1, 2))
+    stage.obey(3 - source)
+    stage.mover.step()
+    (row,) = stage.store.moves()
+    assert (row.state, row.seconds, row.epoch) == ("done", 1.0, 2)
+
+
+def test_the_next_leader_goes_on_with_moves_that_the_last_one_left(stage: Stage) -> None:
+    started(stage)
+    source = stage.held()[0]
+    stage.mover.move(TPS[0], 3 - source)
+    stage.mover.step()  # granted, then the planner dies
+    later = stage.another("planner-2")
+    stage.pass_time(6.0, alive=(1, 2))
+    later.step()
+    stage.obey(source)
+    stage.obey(3 - source)
+    later.step()
+    (row,) = stage.store.moves()
+    assert row.state == "done"
+    assert stage.held()[0] == 3 - source
+    later.stop()
+
+
+def test_a_stuck_move_ends_by_itself_in_a_named_state_whoever_leads(stage: Stage) -> None:
+    started(stage)
+    source = stage.held()[0]
+    stage.mover.move(TPS[0], 3 - source)
+    stage.mover.step()
+    stage.pass_time(6.0, alive=(1, 2))
+    later = stage.another("planner-2")
+    later.step()
+    stage.pass_time(16.0, alive=(1, 2))  # the owner lives and does not release
+    later.step()
+    (row,) = stage.store.moves()
+    assert row.state == "withdrawn"
+    assert "did not release within 15 s and keeps it" in row.detail
+    assert stage.held()[0] == source
+    later.stop()
