@@ -1,4 +1,7 @@
-"""Hand-over on real Kafka, beside the group protocols: ``python -m benchmarks.handover [--quick]``.
+"""Hand-over on real Kafka, beside the group protocols: ``python -m benchmarks.handover [--quick] [--pieces a,b]``.
+
+It runs piece by piece and keeps what each found, so that a long run may be interrupted: pieces that were measured at
+this version of the code are left out.
 
 Part 1: random moves under load. Part 2: a fourth worker joins and leaves, under the plan, ``range``,
 ``cooperative-sticky`` and KIP-848 at their defaults, on the same topic and load. Part 3: a worker is killed, and one is
@@ -14,11 +17,11 @@ import os
 import platform
 import random
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +31,22 @@ from benchmarks import handover_loop
 from forecaster.topics import TopicPartition
 from tests.chaos.bed import Bed, until
 from tests.chaos.rows import Row, Verdict, longest_gaps, owner_changes, quantile
+from tests.chaos.version import code_version
 from tests.peers.kafka import VERSION, Kafka
 
 RESULT = Path(__file__).parent / "results" / "handover.json"
-PROTOCOLS = {
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
+PROTOCOLS: dict[str, dict[str, str | int]] = {
     "range": {"partition.assignment.strategy": "range"},
-    "cooperative_sticky": {"partition.assignment.strategy": "cooperative-sticky"},
+    "cooperative_sticky": COOPERATIVE,
     "kip848": {"group.protocol": "consumer"},
+    "cooperative_sticky_500ms": {**COOPERATIVE, "heartbeat.interval.ms": 500},
+    "kip848_500ms": {"group.protocol": "consumer"},
 }
+"""Client properties; ``_500ms`` heart-beats every 500 ms instead of every 3 s (classic) or 5 s (KIP-848)."""
 BROKER_DEFAULTS = {
     "group.consumer.heartbeat.interval.ms": 5000,
-    "group.consumer.min.heartbeat.interval.ms": 5000,
+    "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.session.timeout.ms": 45000,
     "group.consumer.min.session.timeout.ms": 45000,
     "group.initial.rebalance.delay.ms": 3000,
@@ -62,17 +70,11 @@ def others(rows: list[Row], moves: list[tuple[float, float, set[int]]]) -> list[
     ]
 
 
-def moves(kafka: Kafka, rate: float, count: int) -> dict[str, Any]:
+def moves(kafka: Kafka, rate: float, count: int) -> tuple[dict[str, Any], Verdict]:
     """Part 1."""
     rnd = random.Random(7)
     with Bed("moves", kafka=kafka, rate=rate) as bed:
-        bed.start_planner()
-        bed.start_flow()
-        for i in (1, 2, 3):
-            bed.worker(f"w{i}", i)
-        bed.ready(1, 2, 3, within_s=90)
-        bed.settled(1, 2, 3)
-        bed.spread(1, 2, 3)
+        bed.start_team(1, 2, 3)
         time.sleep(3)
         quiet = time.monotonic() - 2.5, time.monotonic()
         made = []
@@ -93,14 +95,14 @@ def moves(kafka: Kafka, rate: float, count: int) -> dict[str, Any]:
             "other_pause_ms": ms(others(rows, made)),
             "quiet_pause_ms": ms(gap for gap, _ in longest_gaps(rows, *quiet).values()),
             "visible_latency_ms": ms(r.seen - r.written for r in rows if r.written > quiet[0]),
-            "verdict": asdict(verdict),
-        }
+        }, verdict
 
 
-def joins(kafka: Kafka, protocol: str, rate: float, repeats: int, window_s: float) -> dict[str, Any]:
+def joins(kafka: Kafka, protocol: str, rate: float, repeats: int, window_s: float) -> tuple[dict[str, Any], Verdict]:
     """Part 2: a fourth member joins, and later leaves."""
     with Bed(protocol.replace("_", "-"), kafka=kafka, rate=rate) as bed:
-        bed.start_flow()
+        if protocol == "kip848_500ms":
+            bed.configure_group("consumer.heartbeat.interval.ms", 500)
         join, leave = _plan(bed) if protocol == "planned" else _group(bed, PROTOCOLS[protocol])
         spans: dict[str, list[tuple[float, float]]] = {"join": [], "leave": []}
         start = time.monotonic()
@@ -113,24 +115,18 @@ def joins(kafka: Kafka, protocol: str, rate: float, repeats: int, window_s: floa
                 time.sleep(window_s)
                 spans[kind].append((start, time.monotonic()))
         rows, verdict = bed.finish(120)
-        found: dict[str, Any] = {"verdict": asdict(verdict)}
-        found["quiet_pause_ms"] = ms(gap for gap, _ in longest_gaps(rows, *quiet).values())
+        found: dict[str, Any] = {"quiet_pause_ms": ms(gap for gap, _ in longest_gaps(rows, *quiet).values())}
         for kind, times in spans.items():
             gaps = [pair for span in times for pair in longest_gaps(rows, *span).values()]
             found[kind] = {
                 "moved_pause_ms": ms(gap for gap, changed in gaps if changed),
                 "other_pause_ms": ms(gap for gap, changed in gaps if not changed),
             }
-        return found
+        return found, verdict
 
 
 def _plan(bed: Bed) -> tuple[Any, Any]:
-    bed.start_planner()
-    for i in (1, 2, 3):
-        bed.worker(f"w{i}", i)
-    bed.ready(1, 2, 3, within_s=90)
-    bed.settled(1, 2, 3)
-    bed.spread(1, 2, 3)
+    bed.start_team(1, 2, 3)
     lives = [0]
 
     def join() -> None:
@@ -147,7 +143,7 @@ def _plan(bed: Bed) -> tuple[Any, Any]:
     return join, leave
 
 
-def _group(bed: Bed, properties: dict[str, str]) -> tuple[Any, Any]:
+def _group(bed: Bed, properties: dict[str, str | int]) -> tuple[Any, Any]:
     def member(i: int) -> None:
         config = {
             "bootstrap": bed.kafka.bootstrap,
@@ -159,22 +155,17 @@ def _group(bed: Bed, properties: dict[str, str]) -> tuple[Any, Any]:
         }
         bed.spawn(f"w{i}", "benchmarks.handover_rival", json.dumps(config))
 
+    bed.start_flow()
     for i in (1, 2, 3):
         member(i)
-    time.sleep(20)
+    time.sleep(12)
     return (lambda: member(4)), (lambda: bed.end("w4"))
 
 
-def failover(kafka: Kafka, how: signal.Signals, rate: float) -> tuple[float, Verdict]:
-    """Part 3: seconds from the fault until the last of the worker's partitions was handled again."""
+def failover(kafka: Kafka, how: signal.Signals, rate: float) -> tuple[float, float, Verdict]:
+    """Part 3: seconds from the fault until half, and until all of the worker's partitions were handled again."""
     with Bed("failover", kafka=kafka, rate=rate) as bed:
-        bed.start_planner()
-        bed.start_flow()
-        for i in (1, 2, 3):
-            bed.worker(f"w{i}", i)
-        bed.ready(1, 2, 3, within_s=90)
-        bed.settled(1, 2, 3)
-        bed.spread(1, 2, 3)
+        bed.start_team(1, 2, 3)
         time.sleep(2)
         mine = {p for p in range(12) if bed.owner(p) == 1}
         at = time.monotonic()
@@ -184,19 +175,13 @@ def failover(kafka: Kafka, how: signal.Signals, rate: float) -> tuple[float, Ver
         rows, verdict = bed.finish(120)
         later = [r for r in rows if r.instance != 1 and r.handled > at]
         first = {p: min(r.handled for r in later if r.partition == p) for p in mine}
-        return max(first.values()) - at, verdict
+        return quantile((t - at for t in first.values()), 0.5), max(first.values()) - at, verdict
 
 
-def scale_up(kafka: Kafka, rate: float) -> dict[str, Any]:
+def scale_up(kafka: Kafka, rate: float) -> tuple[dict[str, Any], Verdict]:
     """Part 4: from 3 to 6 workers under load; how late records were meanwhile."""
     with Bed("scale", kafka=kafka, rate=rate) as bed:
-        bed.start_planner()
-        bed.start_flow()
-        for i in (1, 2, 3):
-            bed.worker(f"w{i}", i)
-        bed.ready(1, 2, 3, within_s=90)
-        bed.settled(1, 2, 3)
-        bed.spread(1, 2, 3)
+        bed.start_team(1, 2, 3)
         time.sleep(2)
         start = time.monotonic()
         for i in (4, 5, 6):
@@ -213,8 +198,74 @@ def scale_up(kafka: Kafka, rate: float) -> dict[str, Any]:
             "late_ms": ms(late),
             "late_while_moving_ms": ms(moved),
             "later_than_1s": sum(x > 1 for x in moved),
-            "verdict": asdict(verdict),
-        }
+        }, verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece of the benchmark: what it found, and what became of its records."""
+
+    found: dict[str, Any]
+    verdicts: list[Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    rate: float
+    moves: int
+    repeats: int
+    pairs: int
+    records: int
+
+
+def _moves(kafka: Kafka, size: Size) -> Piece:
+    found, verdict = moves(kafka, size.rate, size.moves)
+    _say("moves", found["moved_pause_ms"], found["other_pause_ms"])
+    return Piece(found, [verdict])
+
+
+def _joins(kafka: Kafka, size: Size, protocol: str) -> Piece:
+    found, verdict = joins(kafka, protocol, size.rate, size.repeats, 12.0 if protocol == "kip848" else 8.0)
+    for kind in ("join", "leave"):
+        _say(f"{protocol} {kind}", found[kind]["moved_pause_ms"], found[kind]["other_pause_ms"])
+    return Piece({protocol: found}, [verdict])
+
+
+def _failover(kafka: Kafka, size: Size, name: str, how: signal.Signals) -> Piece:
+    runs = [failover(kafka, how, size.rate) for _ in range(size.repeats)]
+    worst = max(last for _, last, _ in runs)
+    print(f"{name:28s} {worst:.2f} s (each: {[round(last, 2) for _, last, _ in runs]})", flush=True)
+    found = {name: round(worst, 3), f"{name}_each": [round(last, 3) for _, last, _ in runs]}
+    return Piece(found, [verdict for _, _, verdict in runs])
+
+
+def _scale(kafka: Kafka, size: Size) -> Piece:
+    found, verdict = scale_up(kafka, size.rate)
+    print(f"{'3 to 6 workers':28s} {found}", flush=True)
+    return Piece({"scale_up_3_to_6": found}, [verdict])
+
+
+def _loop(kafka: Kafka, size: Size, partitions: int) -> Piece:
+    topic, out = f"loop-in-{partitions}", f"loop-out-{partitions}"
+    with Bed("loop", kafka=kafka, partitions=1) as bed:
+        bed.create(topic, partitions)
+        bed.create(out, partitions)
+    handover_loop.fill(kafka.bootstrap, topic, partitions, size.records)
+    found = handover_loop.compare(kafka.bootstrap, topic, out, partitions, size.records, size.pairs)
+    print(f"loop over {partitions} partitions: {found}", flush=True)
+    return Piece({f"loop_{partitions}": found}, [])
+
+
+PIECES: dict[str, Callable[[Kafka, Size], Piece]] = {
+    "moves": _moves,
+    **{name: partial(_joins, protocol=name) for name in ("planned", *PROTOCOLS)},
+    "failover_s": partial(_failover, name="failover_s", how=signal.SIGKILL),
+    "failover_frozen_s": partial(_failover, name="failover_frozen_s", how=signal.SIGSTOP),
+    "scale": _scale,
+    **{f"loop_{n}": partial(_loop, partitions=n) for n in (12, 100, 400)},
+}
 
 
 def main() -> None:
@@ -222,56 +273,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer moves, joins and pairs")
     parser.add_argument("--rate", type=float, default=2000.0, help="records/s")
-    parser.add_argument("--parts", default="moves,joins,failover,scale,loop")
+    parser.add_argument("--pieces", default=",".join(PIECES), help="which, separated by commas")
+    parser.add_argument("--again", action="store_true", help="also those that were measured at this version")
     args = parser.parse_args()
-    parts = args.parts.split(",")
+    size = Size(args.rate, 40, 1, 3, 60_000) if args.quick else Size(args.rate, 210, 3, 7, 150_000)
     result: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    runs: dict[str, dict[str, Any]] = result.setdefault("runs", {})
+    version = code_version()
+    wanted = [name for name in args.pieces.split(",") if args.again or runs.get(name, {}).get("version") != version]
+    with tempfile.TemporaryDirectory() as folder, Kafka(folder, heap="512m", overrides=BROKER_DEFAULTS) as kafka:
+        for name in wanted:
+            load = os.getloadavg()[0]
+            piece = PIECES[name](kafka, size)
+            result |= piece.found
+            sums = {k: sum(asdict(v)[k] for v in piece.verdicts) for k in COUNTS}
+            runs[name] = {"version": version, "load": round(load, 1), "quick": args.quick, **sums}
+            _write(result)
+    print({k: result.get(k) for k in COUNTS})
+
+
+COUNTS = ("produced", "lost", "repeated", "reordered")
+
+
+def _write(result: dict[str, Any]) -> None:
+    """Write what is known, with sums over all pieces."""
     result |= {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start",
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}; load at the start of each piece: see runs",
         "versions": {"kafka": VERSION, "confluent-kafka": str(ck.version()), "librdkafka": str(ck.libversion()[0]),
                      "python": platform.python_version()},
-        "command": "python -m benchmarks.handover " + " ".join(sys.argv[1:]),
+        "command": "python -m benchmarks.handover",
     }  # fmt: skip
-    verdicts: list[dict[str, int]] = []
-    with tempfile.TemporaryDirectory() as folder, Kafka(folder, heap="512m", overrides=BROKER_DEFAULTS) as kafka:
-        if "moves" in parts:
-            result |= moves(kafka, args.rate, 40 if args.quick else 210)
-            verdicts.append(result.pop("verdict"))
-            _say("moves", result["moved_pause_ms"], result["other_pause_ms"])
-        if "joins" in parts:
-            for protocol in ("planned", *PROTOCOLS):
-                found = joins(kafka, protocol, args.rate, 1 if args.quick else 3, 8.0 if protocol != "kip848" else 12.0)
-                verdicts.append(found.pop("verdict"))
-                result[protocol] = found
-                for kind in ("join", "leave"):
-                    _say(f"{protocol} {kind}", found[kind]["moved_pause_ms"], found[kind]["other_pause_ms"])
-        if "failover" in parts:
-            for name, how in (("failover_s", signal.SIGKILL), ("failover_frozen_s", signal.SIGSTOP)):
-                took, verdict = failover(kafka, how, args.rate)
-                verdicts.append(asdict(verdict))
-                result[name] = round(took, 3)
-                print(f"{name:28s} {took:.2f} s", flush=True)
-        if "scale" in parts:
-            found = scale_up(kafka, args.rate)
-            verdicts.append(found.pop("verdict"))
-            result["scale_up_3_to_6"] = found
-            print(f"{'3 to 6 workers':28s} {found}", flush=True)
-        if "loop" in parts:
-            result["throughput"] = []
-            for partitions in (12, 100) if args.quick else (12, 100, 400):
-                topic, out = f"loop-in-{partitions}", f"loop-out-{partitions}"
-                with Bed("loop", kafka=kafka, partitions=1) as bed:
-                    bed.create(topic, partitions)
-                    bed.create(out, partitions)
-                records = 60_000 if args.quick else 150_000
-                handover_loop.fill(kafka.bootstrap, topic, partitions, records)
-                found = handover_loop.compare(kafka.bootstrap, topic, out, partitions, records, 3 if args.quick else 7)
-                result["throughput"].append(found)
-                print(f"loop over {partitions} partitions: {found}", flush=True)
-            result["throughput_vs_bare_loop"] = min(f["ratio"] for f in result["throughput"])
-    for key in ("produced", "lost", "repeated", "reordered"):
-        result[key] = sum(v[key] for v in verdicts)
-    print({k: result[k] for k in ("produced", "lost", "repeated", "reordered")})
+    for key in COUNTS:
+        result[key] = sum(run[key] for run in result["runs"].values())
+    loops = [result[f"loop_{n}"]["ratio"] for n in (12, 100, 400) if f"loop_{n}" in result]
+    if loops:
+        result["throughput_vs_bare_loop"] = min(loops)
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
 

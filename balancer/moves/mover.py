@@ -88,6 +88,7 @@ class Mover:
         self._stopped = threading.Event()
         self._woken = threading.Event()
         self._seen_requests: set[str] = set()
+        self._threads: list[threading.Thread] = []
         self.token: LeaderToken | None = None
         self.wanted: dict[TopicPartition, int] = {}
         """What the plan wants: partition → instance; for partitions that become free."""
@@ -315,6 +316,7 @@ class Mover:
         """Step at each change and at least every period, until ``stop``; errors are logged, and tried again."""
         listener = threading.Thread(target=self._listen, name="headway-mover-ear", daemon=True)
         listener.start()
+        self._threads = [threading.current_thread(), listener]
         while not self._stopped.is_set():
             try:
                 self.step()
@@ -331,7 +333,7 @@ class Mover:
 
     def _listen(self) -> None:
         while not self._stopped.is_set():
-            if self.store.wait("planner", timedelta(seconds=1)):
+            if self.store.wait("planner", timedelta(seconds=0.5)):
                 self._woken.set()
 
     def start(self) -> threading.Thread:
@@ -341,9 +343,12 @@ class Mover:
         return thread
 
     def stop(self) -> None:
-        """End ``run`` and give the lead back."""
+        """End ``run``, wait for it, and give the lead back."""
         self._stopped.set()
         self._woken.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(2)
         if self.token is not None:
             try:
                 self.store.resign(self.token)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
@@ -19,6 +18,7 @@ import confluent_kafka as ck
 
 from tests.chaos.bed import ROOT
 from tests.chaos.run import run
+from tests.chaos.version import code_version
 from tests.peers.kafka import VERSION, Kafka
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=200.0, help="records/s")
     parser.add_argument("--file", type=Path, default=ROOT / "build" / "chaos.jsonl", help="where results are kept")
     args = parser.parse_args()
-    version = _version()
+    version = code_version()
     args.file.parent.mkdir(parents=True, exist_ok=True)
     known = [json.loads(line) for line in args.file.read_text().splitlines()] if args.file.exists() else []
     done = {r["seed"] for r in known if r["version"] == version and r["brokers"] == args.brokers}
@@ -61,14 +61,6 @@ def main() -> int:
     sums = {k: sum(r[k] for r in rows) for k in ("produced", "lost", "repeated", "reordered")}
     print(f"{len(rows)} schedules at version {version}: {sums}")
     return 1 if bad else 0
-
-
-def _version() -> str:
-    """Return a name of the code under test: the tree of ``balancer`` as it is now."""
-    tree = ["git", "rev-parse", "HEAD:balancer"]
-    listed = subprocess.run(tree, cwd=ROOT, capture_output=True, text=True, check=False)
-    dirty = subprocess.run(["git", "status", "--porcelain", "balancer"], cwd=ROOT, capture_output=True, check=False)
-    return listed.stdout.strip()[:12] + ("+" if dirty.stdout else "")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from secrets import token_hex
 from typing import Any
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from balancer.leases.base import GroupView, LeaseState, LeaseStoreError, MoveRequest
 from balancer.leases.redis import RedisLeaseStore
@@ -82,6 +82,12 @@ class Bed:
         copies = min(3, self.kafka.brokers)
         self.admin.create_topics([NewTopic(topic, partitions, copies)])[topic].result(30)
         until(lambda: len(self.admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions, 20)
+
+    def configure_group(self, name: str, value: object) -> None:
+        """Set a broker's setting for the bed's group alone."""
+        group = ConfigResource(ConfigResource.Type.GROUP, self.group)
+        group.add_incremental_config(ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET))
+        self.admin.incremental_alter_configs([group])[group].result(30)
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes.values():

@@ -10,10 +10,16 @@ import pytest
 from tests.integration.handover.pool import Pool
 from tests.peers.kafka import Kafka
 
+RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""Whoever comes by the open door may do everything; whoever logs in, what they were granted."""
+
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    with tempfile.TemporaryDirectory() as folder, Kafka(folder) as running:
+    with tempfile.TemporaryDirectory() as folder, Kafka(folder, overrides=RIGHTS) as running:
         yield running
 
 

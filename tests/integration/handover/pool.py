@@ -92,9 +92,10 @@ class Pool:
             "output_topic": self.out,
             "lease_ttl": timedelta(seconds=6),
             "drain_timeout": timedelta(seconds=0.5),
+            "bootstrap_servers": self.bootstrap,
         } | settings
         extra = {k: known.pop(k) for k in ("batch", "sink", "watchdog") if k in known}
-        made = WorkerSettings(group=self.group, topics=(self.topic,), bootstrap_servers=self.bootstrap, **known)
+        made = WorkerSettings(group=self.group, topics=(self.topic,), **known)
         extra.setdefault("watchdog", Watchdog(lambda what, seconds: None))
         running = Running(PlannedConsumer(made, handler, leases=self.store, **extra))
         self.workers.append(running)
