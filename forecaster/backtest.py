@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.accuracy import Scores, Tally, mean_scores, seasonal_scales, tally
+from forecaster.calendar import NO_CALENDAR, Calendar
 from forecaster.errors import InputRefused
 from forecaster.forecast import Forecast, NoForecast
 from forecaster.methods.base import DEFAULT_LEVELS, Method
@@ -55,6 +56,8 @@ class BacktestPlan:
         Leads that get figures of their own: lead ``n`` is the ``n``-th step, which ends ``n`` steps after the origin.
     refit
         Fit at each origin instead of once before the first.
+    calendar
+        Holidays and events that are over are left out of what a method sees; events ahead multiply what it says.
 
     Raises
     ------
@@ -68,6 +71,7 @@ class BacktestPlan:
     levels: tuple[float, ...] = DEFAULT_LEVELS
     lead_steps: tuple[int, ...] = ()
     refit: bool = False
+    calendar: Calendar = NO_CALENDAR
 
     def __post_init__(self) -> None:
         for name in ("horizon_steps", "origins", "every_steps"):
@@ -240,7 +244,8 @@ def backtest(
 def _fit(task: _Task) -> tuple[Method, float]:
     """Fit a copy on what lies before the task's origin."""
     began = task.clock()
-    method = copy.deepcopy(task.method).fit([task.series.between(task.series.first_index, task.origin)])
+    history = task.series.between(task.series.first_index, task.origin)
+    method = copy.deepcopy(task.method).fit([task.plan.calendar.usual(history)])
     return method, task.clock() - began
 
 
@@ -255,7 +260,7 @@ class _Runner:
         began = task.clock()
         history = series.between(series.first_index, task.origin)
         method = _fit(task)[0] if task.name in self.refit else task.method
-        result = method.predict(history, plan.horizon_steps, plan.levels)
+        result = plan.calendar.forecast(method, history, plan.horizon_steps, plan.levels)
         seconds = task.clock() - began
         if isinstance(result, NoForecast):
             return _Answer(task.name, seconds, "none", (result.reason,))

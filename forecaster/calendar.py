@@ -8,16 +8,18 @@ too much capacity rather than too little; an event says otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import InputRefused
-from forecaster.forecast import Forecast
+from forecaster.forecast import Forecast, ForecastResult
+from forecaster.methods.base import DEFAULT_LEVELS, Method
 from forecaster.series import ArrivalSeries
 from forecaster.timegrid import DAY_S, TimeGrid
 
@@ -125,6 +127,40 @@ class Calendar:
         if not odd.any() or not known.any():
             return history
         return replace(history, known=known, counts=np.where(known, history.counts, 0.0))
+
+    def forecast(
+        self, method: Method, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float] = DEFAULT_LEVELS
+    ) -> ForecastResult:
+        """Ask a method with what is over left out of its history, and with what is ahead multiplied in."""
+        result = method.predict(self.usual(history), horizon_steps, levels)
+        return apply_events(result, self.events) if isinstance(result, Forecast) else result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a card keeps of it.
+
+        Examples
+        --------
+        >>> Calendar("DE-BE").to_dict()
+        {'holidays': 'DE-BE', 'events': []}
+        >>> Calendar.from_dict(Calendar("DE-BE").to_dict()) == Calendar("DE-BE")
+        True
+        """
+        events = [
+            {"name": e.name, "from": e.start.isoformat(), "to": e.end.isoformat(), "factor": e.factor}
+            for e in self.events
+        ]
+        return {"holidays": self.region, "events": events}
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Calendar:
+        """Return the calendar that :meth:`to_dict` wrote."""
+        at = datetime.fromisoformat
+        events = (Event(e["name"], at(e["from"]), at(e["to"]), e["factor"]) for e in kept.get("events", ()))
+        return cls(kept.get("holidays"), tuple(events))
+
+
+NO_CALENDAR = Calendar()
+"""No holidays and no events: every day is like the others."""
 
 
 def factors_of(events: Iterable[Event], grid: TimeGrid, first: int, count: int) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from typing import Self
 
 import numpy as np
 
+from forecaster.extra_seasons import ExtraSeasons
 from forecaster.forecast import Forecast, ForecastResult, NoForecast, Rung
 from forecaster.methods.base import DEFAULT_LEVELS, Method
 from forecaster.methods.catalogue import make_method
@@ -117,7 +118,9 @@ class Ladder:
     def _method(self, rung: Rung) -> Method | None:
         if rung is Rung.OWN_MODEL:
             return self.own
-        return self.zero_shot if rung is Rung.ZERO_SHOT else make_method(UNTRAINED[rung])
+        method = self.zero_shot if rung is Rung.ZERO_SHOT else make_method(UNTRAINED[rung])
+        seasonal = rung in (Rung.ZERO_SHOT, Rung.GRID_STATE) and method is not None
+        return ExtraSeasons(method) if seasonal and method is not None else method
 
     @staticmethod
     def _asked(method: Method, history: ArrivalSeries, horizon_steps: int, levels: Sequence[float]) -> ForecastResult:

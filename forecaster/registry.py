@@ -72,6 +72,9 @@ class Card:
         When, ISO 8601 UTC.
     licence
         Terms of the training data, for artefacts that are shipped.
+    recipe
+        How it was trained (`forecaster.training.TrainingPolicy.recipe`), calendar included: with the same data and
+        versions it gives the same method again. Empty on the cards of older releases.
     """
 
     topic: str
@@ -92,6 +95,7 @@ class Card:
     scores: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     licence: str | None = None
+    recipe: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
     sha256: str = ""
     bytes: int = 0
@@ -165,9 +169,7 @@ class ModelRegistry:
             If the folder cannot be written (no space, no permission); nothing is left behind.
         """
         folder = self.folder(stream)
-        buffer = io.BytesIO()
-        joblib.dump(method, buffer, compress=("zlib", 3))
-        model = buffer.getvalue()
+        model = as_bytes(method)
         version = _free_name(folder, card.created_at)
         whole = asdict(card) | {
             "version": version,
@@ -335,6 +337,13 @@ def default_root(environ: Mapping[str, str]) -> Path:
         return checkout / "models"
     state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "state")
     return Path(state) / "headway" / "models"
+
+
+def as_bytes(method: Method) -> bytes:
+    """Return a method as it stands in its file."""
+    buffer = io.BytesIO()
+    joblib.dump(method, buffer, compress=("zlib", 3))
+    return buffer.getvalue()
 
 
 def running_versions() -> dict[str, str]:

@@ -162,8 +162,10 @@ def last_trained(registry: ModelRegistry, stream: StreamId) -> datetime | None:
         return None
 
 
-def already_trained(series: ArrivalSeries, stream: StreamId, registry: ModelRegistry) -> Card | None:
-    """Return the card of the newest artefact if it was trained on these very data, so that a run may be resumed."""
+def already_trained(
+    series: ArrivalSeries, stream: StreamId, registry: ModelRegistry, policy: TrainingPolicy | None = None
+) -> Card | None:
+    """Return the card of the newest artefact if it was trained on these very data and so, for a run to be resumed."""
     versions = registry.versions(stream)
     if not versions:
         return None
@@ -171,7 +173,8 @@ def already_trained(series: ArrivalSeries, stream: StreamId, registry: ModelRegi
         card = registry.read_card(registry.folder(stream) / versions[-1])
     except ArtefactRefused:
         return None
-    return card if card.data_sha256 == data_digest(series) else None
+    same = card.data_sha256 == data_digest(series) and card.recipe == (policy or TrainingPolicy()).recipe()
+    return card if same else None
 
 
 def _champion(registry: ModelRegistry, stream: StreamId, series: ArrivalSeries) -> tuple[Champion | None, str | None]:
@@ -205,6 +208,7 @@ def _card(round_: Round, training: Training, now: datetime) -> Card:
         data_sha256=data_digest(series),
         seed=round_.policy.seed,
         created_at=now.isoformat(),
+        recipe=round_.policy.recipe(),
         scores={
             "origins": len(training.report.origins),
             "horizon_s": plan.horizon_steps * series.grid.step_s,

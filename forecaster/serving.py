@@ -153,6 +153,10 @@ class ForecastService:
             kept = self._refreshed(topic, now)
         return None if kept is None else _trimmed(kept.history)
 
+    def calendar(self, topic: str) -> Calendar:
+        """Return the holidays and events of a topic."""
+        return self._calendar_of(topic)
+
     def card(self, topic: str) -> Mapping[str, object] | None:
         """Return the card of the artefact that answers for a topic, or None."""
         found = self._artefact(topic)

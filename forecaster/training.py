@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,9 +19,12 @@ import numpy as np
 
 from forecaster.accuracy import Scores
 from forecaster.backtest import BacktestPlan, BacktestReport, Mapper, backtest
+from forecaster.calendar import NO_CALENDAR, Calendar
 from forecaster.errors import InputRefused
+from forecaster.extra_seasons import ExtraSeasons
 from forecaster.methods.base import Method
 from forecaster.methods.catalogue import make_method
+from forecaster.periods import Period, found_periods
 from forecaster.series import ArrivalSeries
 
 OWN_METHOD = "own"
@@ -62,6 +65,9 @@ class TrainingPolicy:
     seed: int = 0
     """Seed of everything random in the fit."""
 
+    calendar: Calendar = NO_CALENDAR
+    """Days that are not like others: neither learned from nor, once they are over, taken as a pattern."""
+
     def __post_init__(self) -> None:
         if self.test_days < 1:
             raise ValueError(f"test_days={self.test_days} must be at least 1")
@@ -69,6 +75,35 @@ class TrainingPolicy:
             raise ValueError(f"horizon={self.horizon} must be longer than zero")
         if not 0 <= self.margin <= 0.5:
             raise ValueError(f"margin={self.margin} must lie within 0 … 0.5")
+
+    def recipe(self) -> dict[str, Any]:
+        """Return what a card keeps of it: with the same data it makes the same method, by the same judgement.
+
+        Examples
+        --------
+        >>> TrainingPolicy.from_recipe(TrainingPolicy(seed=3).recipe()) == TrainingPolicy(seed=3, method="own")
+        True
+        """
+        return {
+            "method": OWN_METHOD if self.method == "auto" else self.method,
+            "test_days": self.test_days,
+            "horizon_s": self.horizon.total_seconds(),
+            "margin": self.margin,
+            "seed": self.seed,
+            **self.calendar.to_dict(),
+        }
+
+    @classmethod
+    def from_recipe(cls, recipe: Mapping[str, Any]) -> TrainingPolicy:
+        """Return the policy that :meth:`recipe` wrote."""
+        return cls(
+            recipe["method"],
+            recipe["test_days"],
+            timedelta(seconds=recipe["horizon_s"]),
+            recipe["margin"],
+            recipe["seed"],
+            Calendar.from_dict(recipe),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,12 +118,15 @@ class Training:
         The backtest: ``challenger``, the naive methods, and ``champion`` if there is one.
     promote, reason
         Whether it should serve, and why in one line.
+    periods
+        Periods that the data show (`forecaster.periods`).
     """
 
     method: Method
     report: BacktestReport
     promote: bool
     reason: str
+    periods: tuple[Period, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,19 +174,21 @@ def train(
             unseen = frozenset({"champion"})
     report = backtest(series, methods, plan, map=map, clock=clock, fitted=unseen, on_progress=on_progress)
     promote, reason = verdict(report, policy.margin)
-    method = copy.deepcopy(challenger).fit([series])
-    return Training(method, report, promote, reason)
+    method = copy.deepcopy(challenger).fit([policy.calendar.usual(series)])
+    return Training(method, report, promote, reason, found_periods(series))
 
 
 def trainable(name: str, seed: int) -> Method:
     """Return a fresh method to be trained, with its seeds (and those of its parts) set where it has any.
+
+    What ``auto`` trains also learns periods beside day and week where the data show one.
 
     Examples
     --------
     >>> trainable("boosting", 7).seed
     7
     """
-    method = make_method(OWN_METHOD if name == "auto" else name)
+    method = ExtraSeasons(make_method(OWN_METHOD)) if name in ("auto", OWN_METHOD) else make_method(name)
     parameters: dict[str, Any] = getattr(method, "get_params", dict)()
     seeds = {k: seed for k in parameters if k.rpartition("__")[2] == "seed"}
     if seeds:
@@ -174,7 +214,7 @@ def judgement(series: ArrivalSeries, policy: TrainingPolicy) -> BacktestPlan:
         )
     horizon = -(-policy.horizon // series.grid.step)
     horizon = min(horizon, int(days * day / 3))
-    return BacktestPlan(horizon, max(1, min(policy.test_days, int(days / 3))), day)
+    return BacktestPlan(horizon, max(1, min(policy.test_days, int(days / 3))), day, calendar=policy.calendar)
 
 
 def verdict(report: BacktestReport, margin: float) -> tuple[bool, str]:

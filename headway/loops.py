@@ -183,11 +183,15 @@ class GroupRunner:
         return "; ".join(said) or "no topics"
 
     def latest_forecast(self, group: GroupId, now: datetime) -> ForecastResult:
-        """Return the forecast that the group is planned by."""
+        """Return the forecast that the group is planned by; none while the gate is closed, so that it cannot act."""
         if len(self.topics) != 1:
             return NoForecast(str(group), now, f"the group reads {len(self.topics)} topics; they are planned as seen")
-        found = self.app.view(self.name).forecasts.get(self.topics[0])
-        return found if found is not None else NoForecast(self.topics[0], now, "no forecast has been made yet")
+        view, topic = self.app.view(self.name), self.topics[0]
+        found = view.forecasts.get(topic)
+        if found is None:
+            return NoForecast(topic, now, "no forecast has been made yet")
+        may_act, reasons = view.gate
+        return found if may_act or isinstance(found, NoForecast) else NoForecast(topic, now, f"gate: {reasons[0]}")
 
     def look(self) -> None:
         """Put what is seen of the group now on the board, without planning.

@@ -22,11 +22,13 @@ if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecast
     from balancer.actuators.board import ScalerBoard
     from balancer.group import PartitionState
     from balancer.observers.base import GroupObserver
+    from forecaster.calendar import Calendar
     from forecaster.ingest.kafka import KafkaOffsetSource
     from forecaster.registry import ModelRegistry
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
     from headway.application import Application
+    from headway.board import GroupView
     from headway.jobs import Jobs
 
 Clock = Callable[[], datetime]
@@ -88,12 +90,22 @@ def open_registry(settings: Settings) -> ModelRegistry:
     return ModelRegistry(settings.model_folder, key=None if key is None else key.encode())
 
 
-def open_forecasts(settings: Settings, store: SeriesStore, registry: ModelRegistry | None = None) -> ForecastService:
-    """Make the service that forecasts recorded topics; a topic's zone and holidays are those of the first group."""
+def open_forecasts(
+    settings: Settings,
+    store: SeriesStore,
+    registry: ModelRegistry | None = None,
+    *,
+    calendar: Callable[[Calendar], Calendar] | None = None,
+) -> ForecastService:
+    """Make the service that forecasts recorded topics; a topic's zone and holidays are those of the first group.
+
+    ``calendar`` turns a configured calendar into the one that is asked for.
+    """
     from forecaster.calendar import Calendar
     from forecaster.serving import ForecastService
     from forecaster.zero_shot import shipped
 
+    changed = calendar or (lambda configured: configured)
     zones: dict[str, str] = {}
     calendars: dict[str, Calendar] = {}
     for name in settings.named_groups:
@@ -106,7 +118,7 @@ def open_forecasts(settings: Settings, store: SeriesStore, registry: ModelRegist
         registry or open_registry(settings),
         cluster=settings.cluster,
         timezone_of=lambda topic: zones.get(topic, "UTC"),
-        calendar_of=lambda topic: calendars.get(topic, Calendar()),
+        calendar_of=lambda topic: changed(calendars.get(topic, Calendar())),
         zero_shot=shipped,
     )
 
@@ -262,8 +274,38 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
     app.moves = lambda group: moves_of(settings, group)
     app.what_if = lambda group, changes, now: runners[group].what_if(changes, now)
     app.look = lambda group: runners[group].look()
-    app.act_gate = lambda name: (*settings.against_acting(name), *against_moving(settings, name))
+    app.act_gate = lambda name: (
+        *settings.against_acting(name),
+        *against_moving(settings, name),
+        *_closed(app.view(name)),
+    )
     return jobs
+
+
+def _closed(view: GroupView) -> tuple[str, ...]:
+    may_act, reasons = view.gate
+    return () if may_act else tuple(f"gate: {reason}" for reason in reasons)
+
+
+def closed_gates(settings: Settings, group: str, now: datetime) -> tuple[str, ...]:
+    """Return what the forecast gates of a group's topics say against acting, read from the store."""
+    from forecaster.gate import verdict
+    from forecaster.scorekeeping import Scorekeeper
+
+    own, said = settings.group(group), []
+    with store_url(settings) as url:
+        store = open_series(settings, url)
+        try:
+            for topic in own.topics if own is not None else ():
+                log = Scorekeeper(store).log(topic, now)
+                word = None if log is None else verdict(log, now)
+                if word is None:
+                    said.append(f"gate: {topic} was never recorded; headway ingest loads a history")
+                elif not word.may_act:
+                    said += [f"gate: {topic}: {reason}" for reason in word.reasons]
+        finally:
+            store.close()
+    return tuple(said)
 
 
 def _recorded(app: Application, topics: tuple[str, ...], group: GroupId) -> Mapping[TopicPartition, PartitionState]:
@@ -306,6 +348,7 @@ def _retraining(
         from forecaster.retraining import RetrainPolicy, last_trained, retrain
         from forecaster.scorekeeping import Scorekeeper
         from forecaster.topics import StreamId
+        from forecaster.training import TrainingPolicy
 
         said, desk = [], ForecastDesk(service, Scorekeeper(app.store))
         for topic in topics:
@@ -318,7 +361,8 @@ def _retraining(
             if why is None:
                 said.append(f"{topic}: not due")
                 continue
-            result = retrain(history, stream, registry, now)
+            policy = TrainingPolicy(calendar=service.calendar(topic))
+            result = retrain(history, stream, registry, now, policy)
             said.append(f"{topic}: {why}: {'promoted' if result.promoted else 'kept the old one'}, {result.reason}")
         return "; ".join([*said, learn()])
 

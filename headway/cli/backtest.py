@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli import sources
+from headway.cli.bundles import Days, Trace, Workers
 from headway.cli.output import Json, bar, emit_json, emit_table, instant, say
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ def command(
     input: sources.InputFile = None,
     topic: sources.Topic = None,
     every: Annotated[str, typer.Option(help="Time between origins.")] = "24h",
-    methods: Annotated[str, typer.Option(help="Names, or all.")] = "auto,median_blend,grid,last_week,yesterday",
+    methods: Annotated[
+        str, typer.Option(help="Names, or all; peers come by name alone.")
+    ] = "auto,median_blend,grid,last_week,yesterday",
     lead: Annotated[str | None, typer.Option(help="Leads with figures of their own, such as 15m,60m.")] = None,
     levels: Annotated[str, typer.Option(help="Quantile levels.")] = ".5,.9,.95,.99",
     refit: Annotated[
@@ -31,15 +35,11 @@ def command(
     ] = False,
     step: Annotated[str | None, typer.Option(help="Longer steps than the recorded ones.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page with plots.")] = None,
-    series: sources.SeriesName = None,
-    partitions: sources.Partitions = None,
-    skew: sources.Skew = "zipf:1.0",
+    *,
+    trace: Trace,
+    days: Days,
+    workers: Workers,
     seed: sources.Seed = 0,
-    timezone: sources.Timezone = "UTC",
-    missing: sources.Missing = None,
-    backend: sources.BackendName = "loky",
-    jobs: sources.Jobs = 1,
-    address: sources.Address = None,
     config: sources.ConfigFile = None,
     json: Json = False,
 ) -> None:
@@ -47,36 +47,39 @@ def command(
 
     No method sees anything after its origin. MASE is scaled by the in-sample day-seasonal naive up to each origin;
     figures are means over origins, steps and series; WAPE and coverage are fractions, sMAPE is percent as in M4,
-    pinball is in records/s.
+    pinball is in records/s. Peers of the extra `peers` are asked by name (statsforecast_mstl, prophet …) and fitted at
+    each origin; the same holidays and events are left out of what everybody sees.
     """
     import time
 
     from forecaster.backtest import backtest
-    from headway.parallel import mapper
+    from forecaster.periods import found_periods
 
     sources.exactly_one(input, topic)
     if input is not None:
-        history = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone, missing)
+        history, calendar = trace.read(input, seed), days.calendar()
     else:
-        with sources.recorded(config) as store:
-            history = store.history(str(topic))
+        with sources.recorded(config, days) as store:
+            history, calendar = store.history(str(topic)), store.service.calendar(str(topic))
     history = sources.in_steps(history, step)
-    plan = _plan(history.grid.step_s, horizon, origins, every, lead, levels, refit)
+    plan = replace(_plan(history.grid.step_s, horizon, origins, every, lead, levels, refit), calendar=calendar)
     chosen = _methods(methods, seed)
     total = len(chosen) * origins
-    with mapper(backend, jobs, address) as run, bar(f"{len(chosen)} methods x {origins} origins", total) as progress:
+    with workers.open() as run, bar(f"{len(chosen)} methods x {origins} origins", total) as progress:
         report = backtest(
             history, chosen, plan, map=run, clock=time.perf_counter, on_progress=lambda *_: progress.advance()
         )
+    periods = found_periods(history)
     if html is not None:
         from headway.backtest_page import write_page
 
-        write_page(html, history, report)
+        write_page(html, history, report, periods)
         say(f"{html}: a self-contained page with plots")
     if json:
-        emit_json(document(report))
+        emit_json(document(report) | {"periods": [p.to_dict() for p in periods]})
     else:
         _print(report)
+        sources.say_periods(periods)
 
 
 def document(report: BacktestReport) -> dict[str, Any]:
@@ -146,12 +149,13 @@ def _plan(
 
 
 def _methods(text: str, seed: int) -> dict[str, Method]:
-    from forecaster.methods.catalogue import METHODS, make_method
+    from forecaster.methods.catalogue import METHODS
+    from forecaster.peers.catalogue import make_method_or_peer
 
     names = [n.strip() for n in text.split(",") if n.strip()]
     if names == ["all"]:
         names = ["auto", *METHODS]
-    return {n: sources.auto(seed) if n == "auto" else make_method(n) for n in dict.fromkeys(names)}
+    return {n: sources.auto(seed) if n == "auto" else make_method_or_peer(n) for n in dict.fromkeys(names)}
 
 
 def _print(report: BacktestReport) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli import sources
+from headway.cli.bundles import Days, Trace
 from headway.cli.output import Json, emit_json, emit_table, instant, say
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
-    from pathlib import Path
 
     from forecaster.forecast import ForecastResult
     from forecaster.methods.base import Method
@@ -30,12 +30,10 @@ def command(
     origin: Annotated[str | None, typer.Option(help="Forecast from this instant; nothing later is looked at.")] = None,
     levels: Annotated[str, typer.Option(help="Quantile levels.")] = ".5,.9,.95,.99",
     method: Annotated[str, typer.Option(help="A method's name, or auto: the best rung that can answer.")] = "auto",
-    series: sources.SeriesName = None,
-    partitions: sources.Partitions = None,
-    skew: sources.Skew = "zipf:1.0",
+    *,
+    trace: Trace,
+    days: Days,
     seed: sources.Seed = 0,
-    timezone: sources.Timezone = "UTC",
-    missing: sources.Missing = None,
     config: sources.ConfigFile = None,
     json: Json = False,
 ) -> None:
@@ -43,35 +41,42 @@ def command(
 
     From a file, auto trains on what lies before the origin; of a recorded topic, auto takes the current artefact. Both
     step down the ladder where they must, and the rung and the reasons are part of the answer. The origin is where the
-    data end, unless another is named.
+    data end, unless another is named. Holidays and events that are over are no pattern; events ahead multiply.
     """
+    from forecaster.calendar import apply_events
+    from forecaster.forecast import Forecast
+    from forecaster.periods import found_periods
+
     sources.exactly_one(input, topic)
     asked, ahead = sources.levels(levels), sources.duration(horizon, "--horizon")
     at = None if origin is None else sources.instant(origin, "--origin")
-    if topic is not None and method == "auto" and step is None and input is None:
-        with sources.recorded(config) as store:
+    calendar = days.calendar()
+    if topic is not None and method == "auto" and step is None:
+        with sources.recorded(config, days) as store:
+            calendar = store.service.calendar(topic)
+            history = store.history(topic, at)
             result = store.service.forecast(topic, at or store.end(topic), ahead, asked)
+            if isinstance(result, Forecast):
+                result = apply_events(result, calendar.events)
     else:
-        options = (series, partitions, skew, seed, timezone, missing)
-        history = sources.in_steps(_history(input, topic, at, config, options), step)
+        if input is not None:
+            history = _until(trace.read(input, seed), at)
+        else:
+            assert topic is not None
+            with sources.recorded(config, days) as store:
+                history, calendar = store.history(topic, at), store.service.calendar(topic)
+        history = sources.in_steps(history, step)
         steps = _steps(ahead, history.grid.step, horizon)
-        result = _method(method, seed).fit([history]).predict(history, steps, asked)
+        chosen = _method(method, seed).fit([calendar.usual(history)])
+        result = calendar.forecast(chosen, history, steps, asked)
+    periods = found_periods(history)
     if json:
         from headway.wire import forecast_document
 
-        emit_json(forecast_document(result))
+        emit_json(forecast_document(result) | {"periods": [p.to_dict() for p in periods]})
     else:
         _print(result)
-
-
-def _history(
-    file: Path | None, topic: str | None, at: datetime | None, config: Path | None, options: tuple[Any, ...]
-) -> ArrivalSeries:
-    if file is not None:
-        return _until(sources.arrivals_of_file(file, *options), at)
-    assert topic is not None
-    with sources.recorded(config) as store:
-        return store.history(topic, at)
+        sources.say_periods(periods)
 
 
 def _steps(ahead: timedelta, step: timedelta, text: str) -> int:

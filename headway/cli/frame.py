@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from headway.cli.bundles import expanded
 from headway.errors import one_line
 
 
@@ -71,7 +72,7 @@ def _typer_app(module: ModuleType) -> Any:
     app: typer.Typer | None = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        app.command(cls=command_class)(module.command)
+        app.command(cls=command_class)(expanded(module.command))
         return app
     app.info.cls = group_class
     app.rich_markup_mode = None

@@ -21,23 +21,25 @@ def command(
 ) -> None:
     """Show or set a group's mode: off, recommend, shadow or act.
 
-    It is kept in the store, holds over the settings file, and every instance sees it with its next tick.
+    It is kept in the store, holds over the settings file, and every instance sees it with its next tick. Act is
+    refused while there is nothing to act on, or while the forecast's gate is closed; the reasons are named.
     """
     from headway.errors import HeadwayError, UnknownGroup
     from headway.sections import Mode
     from headway.settings import load
-    from headway.wiring import open_operations, utc_now
+    from headway.wiring import closed_gates, open_operations, utc_now
 
     settings = load(config)
     if settings.group(group) is None:
         raise UnknownGroup(group, settings.nearest(group))
     if mode is not None and mode not in list(Mode):
         raise typer.BadParameter(f"{mode!r} is no mode; there are {', '.join(Mode)}")
+    if mode == Mode.ACT:
+        against = settings.against_acting(group) or closed_gates(settings, group, utc_now())
+        if against:
+            raise HeadwayError(f"group {group} may not act yet: {'; '.join(against)}")
     with open_operations(settings) as operations:
         if mode is not None:
-            against = settings.against_acting(group) if mode == Mode.ACT else ()
-            if against:
-                raise HeadwayError(f"group {group} may not act yet: {'; '.join(against)}")
             operations.set_mode(group, Mode(mode), by, utc_now())
         state = str(operations.mode(group, settings.mode(group)))
     if json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,10 +13,12 @@ import typer
 
 if TYPE_CHECKING:
     from forecaster.ladder import Ladder
+    from forecaster.periods import Period
     from forecaster.registry import ModelRegistry
     from forecaster.series import ArrivalSeries
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
+    from headway.cli.bundles import Days
     from headway.settings import Settings
 
 InputFile = Annotated[
@@ -27,7 +29,9 @@ SeriesName = Annotated[str | None, typer.Option("--series", help="Take this seri
 Partitions = Annotated[int | None, typer.Option(help="Spread one series over so many partitions.")]
 Skew = Annotated[str, typer.Option(help="How unevenly: zipf:S or even.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-Timezone = Annotated[str, typer.Option(help="Zone whose wall clock the seasons follow, such as Europe/Berlin.")]
+Timezone = Annotated[
+    str, typer.Option("--timezone", "--zone", help="Zone whose wall clock the seasons follow, such as Europe/Berlin.")
+]
 Missing = Annotated[
     float | None, typer.Option(help="What the file writes where nothing is known, such as --missing=-1: a gap.")
 ]
@@ -104,12 +108,6 @@ def arrivals_of_file(
     return found
 
 
-def one_of(file: Path | None, topic: str | None) -> None:
-    """Insist on exactly one source."""
-    if (file is None) == (topic is None):
-        raise typer.BadParameter("say either --input FILE or --topic TOPIC", param_hint="--input")
-
-
 def in_steps(history: ArrivalSeries, text: str | None) -> ArrivalSeries:
     """Return a history in the steps that ``--step`` asks for."""
     from forecaster.errors import InputRefused
@@ -122,9 +120,17 @@ def in_steps(history: ArrivalSeries, text: str | None) -> ArrivalSeries:
         raise InputRefused(f"--step {text}: {exc}") from exc
 
 
+def say_periods(periods: Sequence[Period]) -> None:
+    """Tell the user which periods the topic's sum has."""
+    from headway.cli.output import say
+
+    said = ", ".join(f"{p.hours:g} h ({p.share:.0%} of what was left to explain)" for p in periods)
+    say(f"periods: {said or 'none that the data show'}")
+
+
 @contextmanager
-def recorded(config: Path | None) -> Iterator[Recorded]:
-    """Open the configured store for reading, and the service that forecasts from it."""
+def recorded(config: Path | None, days: Days | None = None) -> Iterator[Recorded]:
+    """Open the configured store for reading, and the service that forecasts from it, on the days that are asked for."""
     from headway.settings import load
     from headway.wiring import open_forecasts, open_series, store_url
 
@@ -132,7 +138,8 @@ def recorded(config: Path | None) -> Iterator[Recorded]:
     with store_url(settings) as url:
         store = open_series(settings, url)
         try:
-            yield Recorded(store, open_forecasts(settings, store))
+            calendar = None if days is None else days.calendar
+            yield Recorded(store, open_forecasts(settings, store, calendar=calendar))
         finally:
             store.close()
 
