@@ -2,8 +2,8 @@
 
 A period is reported when the means of its slots, learned on the first half of the history, explain the second half:
 the share of variance that they remove out of sample is at least ``LEAST_SHARE``, is at least four standard errors of
-what slot means of pure noise would show, and is positive in every quarter of that second half, so that one accident
-does not make a period. Day and week are tried first, on the wall clock, and removed, so that their multiples and
+what slot means of pure noise would show, and is positive in every quarter of that second half (in every cycle, where
+it has fewer than four), so that one accident does not make a period. Day and week are tried first, on the wall clock, and removed, so that their multiples and
 fractions are not found again; then every other whole number of steps up to a day, by a clock that does not change.
 """
 
@@ -182,8 +182,9 @@ def _explained(values: Floats, slots: Slots, period: int) -> float:
 
 
 def _explained_parts(values: Floats, slots: Slots, period: int) -> list[float]:
-    """Return the same for each quarter of the second half; a quarter of which nothing is known says nothing."""
-    before, after = _sums(values, slots, period, _PARTS)
+    """Return the same for each part of the second half, of a cycle at least; one of which nothing is known is mute."""
+    parts = min(_PARTS, max(1, len(values) // 2 // period))
+    before, after = _sums(values, slots, period, parts)
     return [1.0 - float(a) / float(b) for a, b in zip(after, before, strict=True) if b > 0] or [0.0]
 
 

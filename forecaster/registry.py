@@ -21,6 +21,7 @@ import json
 import os
 import platform
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ FORMAT = 1
 """Layout of an artefact; raised when an older Headway could not read a newer file."""
 
 MODEL_FILE, CARD_FILE, CURRENT_FILE = "forecaster.joblib", "card.json", "current.json"
+HALF_WRITTEN_S = 3600.0
 LIBRARIES = ("numpy", "pandas", "scikit-learn", "joblib")
 
 
@@ -159,6 +161,12 @@ class ModelRegistry:
         """
         history = self._history(stream)
         return history[0] if history else None
+
+    def since(self, stream: StreamId) -> datetime | None:
+        """Return since when the current version serves; None if none does. Raises as :meth:`current` does."""
+        if self.current(stream) is None:
+            return None
+        return datetime.fromisoformat(str(_read_json(self.folder(stream) / CURRENT_FILE, "damaged")["since"]))
 
     def save(self, stream: StreamId, method: Method, card: Card) -> Card:
         """Write an artefact whole or not at all; return its card with version, digest and signature.
@@ -284,7 +292,13 @@ class ModelRegistry:
         return target
 
     def prune(self, stream: StreamId, keep: int = 5) -> tuple[str, ...]:
-        """Remove the oldest versions beyond ``keep``, never the current one or its predecessor; return what went."""
+        """Remove the oldest versions beyond ``keep``, never the current one or its predecessor; return what went.
+
+        What a killed process left half-written goes too, an hour after its last change.
+        """
+        for half in self.folder(stream).glob(".*.*"):
+            if time.time() - half.stat().st_mtime > HALF_WRITTEN_S:
+                shutil.rmtree(half) if half.is_dir() else half.unlink()
         safe = set(self._readable_history(stream)[:2])
         old = [v for v in self.versions(stream)[:-keep] if v not in safe]
         for version in old:

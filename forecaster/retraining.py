@@ -177,6 +177,23 @@ def already_trained(
     return card if same else None
 
 
+def finish(card: Card, stream: StreamId, registry: ModelRegistry, now: datetime) -> bool:
+    """Promote an artefact that was found better, if the run that made it ended before it could; say whether it was.
+
+    What was promoted, or rolled back, since it was made is left as it is.
+
+    Raises
+    ------
+    ArtefactRefused
+        If it cannot be opened, or the registry's folder cannot be written.
+    """
+    since = registry.since(stream)
+    if not card.scores.get("promote") or (since is not None and since >= datetime.fromisoformat(card.created_at)):
+        return False
+    registry.promote(stream, card.version, now)
+    return True
+
+
 def _champion(registry: ModelRegistry, stream: StreamId, series: ArrivalSeries) -> tuple[Champion | None, str | None]:
     """Return what serves now; what cannot be opened or has another step cannot be compared with."""
     try:
@@ -210,6 +227,7 @@ def _card(round_: Round, training: Training, now: datetime) -> Card:
         created_at=now.isoformat(),
         recipe=round_.policy.recipe(),
         scores={
+            "promote": training.promote,
             "origins": len(training.report.origins),
             "horizon_s": plan.horizon_steps * series.grid.step_s,
             **{name: score_document(m.mean) for name, m in training.report.methods.items()},

@@ -50,12 +50,14 @@ def command(
     sources.exactly_one(input, topic)
     asked, ahead = sources.levels(levels), sources.duration(horizon, "--horizon")
     at = None if origin is None else sources.instant(origin, "--origin")
-    calendar = days.calendar()
+    calendar, health = days.calendar(), None
     if topic is not None and method == "auto" and step is None:
         with sources.recorded(config, days) as store:
             calendar = store.service.calendar(topic)
             history = store.history(topic, at)
-            result = store.service.forecast(topic, at or store.end(topic), ahead, asked)
+            origin = at or store.end(topic)
+            result = store.service.forecast(topic, origin, ahead, asked)
+            health = store.health(topic, origin)
             if isinstance(result, Forecast):
                 result = apply_events(result, calendar.events)
     else:
@@ -73,9 +75,12 @@ def command(
     if json:
         from headway.wire import forecast_document
 
-        emit_json(forecast_document(result) | {"periods": [p.to_dict() for p in periods]})
+        more = {"periods": [p.to_dict() for p in periods]} | ({} if health is None else {"health": health})
+        emit_json(forecast_document(result) | more)
     else:
         _print(result)
+        if health is not None:
+            say(f"{'may act' if health['may_act'] else 'may not act'}: {'; '.join(health['reasons'])}")
         sources.say_periods(periods)
 
 

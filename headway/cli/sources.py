@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -170,6 +170,28 @@ class Recorded:
             hint = f"did you mean {near[0]!r}?" if near else "headway ingest loads one, headway serve records"
             raise InputRefused(f"no topic {topic!r} is recorded; {hint}")
         return TimeGrid(meta.step_s).start_of(meta.last_index + 1)
+
+    def health(self, topic: str, now: datetime) -> dict[str, Any]:
+        """Return how the forecasts of a topic did over the last day, what its gate says, and what drifted."""
+        from forecaster.drift import drift
+        from forecaster.gate import verdict
+        from forecaster.scorekeeping import Scorekeeper
+
+        log = Scorekeeper(self.store).log(topic, now)
+        if log is None:
+            return {"may_act": False, "reasons": ["it was never recorded"]}
+        word = verdict(log, now)
+        seen = word.health
+        return {
+            "may_act": word.may_act,
+            "reasons": list(word.reasons),
+            "points": seen.points,
+            "wape": seen.wape,
+            "bias": seen.bias,
+            "coverage": {f"{q:g}": v for q, v in seen.coverage.items()},
+            "naive": dict(seen.naive),
+            "drift": drift(log, now),
+        }
 
     def history(self, topic: str, at: datetime | None = None) -> ArrivalSeries:
         """Return the last eight weeks of a topic up to an instant; raises as :meth:`end` does."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from forecaster.registry import Card, ModelRegistry
     from forecaster.retraining import Retrained
     from forecaster.series import ArrivalSeries
+    from forecaster.topics import StreamId
     from forecaster.training import TrainingPolicy
 
     Load = Callable[[], tuple[ArrivalSeries, Calendar]]
@@ -159,7 +160,11 @@ def _rounds(
         series, calendar = streams[0]()
         stream, policy = StreamId(cluster, series.topic), replace(policy, calendar=calendar)
         done = already_trained(series, stream, registry, policy) if resume else None
-        yield _skipped(done) if done else _row(retrain(series, stream, registry, now, policy, map=run))
+        yield (
+            _skipped(done, stream, registry, now)
+            if done
+            else _row(retrain(series, stream, registry, now, policy, map=run))
+        )
         return
     under_way: deque[Round] = deque()
     rows: deque[dict[str, Any]] = deque()
@@ -174,7 +179,7 @@ def _rounds(
                 rows.append(_refused(str(refused), None))
                 continue
             if done is not None:
-                rows.append(_skipped(done))
+                rows.append(_skipped(done, stream, registry, now))
                 continue
             round_ = prepare(series, stream, registry, own)
             under_way.append(round_)
@@ -197,8 +202,14 @@ def _row(done: Retrained) -> dict[str, Any]:
     return _line(card.topic, card.version, done.promoted, done.reason, card.to_dict()) | {"periods": periods}
 
 
-def _skipped(card: Card) -> dict[str, Any]:
-    return _line(card.topic, card.version, False, "already trained on these data", card.to_dict())
+def _skipped(card: Card, stream: StreamId, registry: ModelRegistry, now: datetime) -> dict[str, Any]:
+    from forecaster.retraining import finish
+
+    promoted = finish(card, stream, registry, now)
+    why = "already trained on these data" + (
+        "; promoted now, the run that trained it was cut short" if promoted else ""
+    )
+    return _line(card.topic, card.version, promoted, why, card.to_dict())
 
 
 def _refused(reason: str, topic: str | None) -> dict[str, Any]:

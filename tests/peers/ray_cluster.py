@@ -65,7 +65,8 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + START_S
     while b"Ray runtime started" not in log.read_bytes():
         if process.poll() is not None or time.monotonic() > until:
-            raise RuntimeError(f"Ray does not start: {log.read_text(errors='replace')[-2000:]}")
+            said = [log, *log.parent.glob("session_latest/logs/raylet.out")]
+            raise RuntimeError("Ray does not start: " + "".join(f.read_text(errors="replace")[-3000:] for f in said))
         time.sleep(0.2)
 
 

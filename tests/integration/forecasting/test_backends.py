@@ -12,6 +12,7 @@ from forecaster.backtest import BacktestPlan, Mapper, backtest
 from forecaster.methods.catalogue import make_method
 from headway.cli import main
 from headway.parallel import BackendRefused, mapper
+from tests.peers.ray_cluster import ray_cluster
 from tests.unit.forecaster.test_training import noisy_days
 
 pytestmark = pytest.mark.filterwarnings(
@@ -45,9 +46,9 @@ def test_dask_gives_the_figures_of_one_process(dask_address: str) -> None:
         figures_agree(run)
 
 
-@pytest.mark.slow  # a local Ray node gives up after half a minute where processors are shared
+@pytest.mark.slow  # Ray gives its node half a minute to come up, which it needs alone where processors are shared
 def test_ray_gives_the_figures_of_one_process() -> None:
-    with mapper("ray", jobs=2) as run:
+    with ray_cluster() as address, mapper("ray", jobs=2, address=address) as run:
         figures_agree(run)
 
 

@@ -11,7 +11,16 @@ import pytest
 
 from forecaster.errors import InputRefused
 from forecaster.registry import ModelRegistry
-from forecaster.retraining import RetrainPolicy, already_trained, last_trained, prepare, retrain, run_round, settle
+from forecaster.retraining import (
+    RetrainPolicy,
+    already_trained,
+    finish,
+    last_trained,
+    prepare,
+    retrain,
+    run_round,
+    settle,
+)
 from forecaster.topics import StreamId
 from forecaster.training import TrainingPolicy
 from tests.unit.forecaster.test_training import noisy_days
@@ -51,8 +60,9 @@ def test_a_round_keeps_promotes_and_can_be_resumed(tmp_path: Path) -> None:
     assert first.promoted
     assert registry.current(STREAM) == first.card.version
     assert (first.card.data_end, first.card.partitions) == (series.end.isoformat(), 3)
-    assert already_trained(series, STREAM, registry) == first.card
-    assert already_trained(series.between(0, 100), STREAM, registry) is None
+    assert already_trained(series, STREAM, registry, POLICY) == first.card
+    assert already_trained(series, STREAM, registry) is None
+    assert already_trained(series.between(0, 100), STREAM, registry, POLICY) is None
     assert last_trained(registry, STREAM) == NOW
     assert last_trained(registry, StreamId("main", "other")) is None
     second = retrain(series, STREAM, registry, NOW + DAY, POLICY)
@@ -102,3 +112,31 @@ def test_the_same_data_give_the_same_artefact(tmp_path: Path) -> None:
     cards = [retrain(series, STREAM, ModelRegistry(tmp_path / n), NOW, POLICY).card for n in ("a", "b")]
     assert cards[0] == cards[1]
     assert np.isclose(cards[0].scores["challenger"]["mase"], cards[1].scores["challenger"]["mase"])
+
+
+def test_what_was_kept_but_not_promoted_when_the_process_died_is_promoted_on_resuming(tmp_path: Path) -> None:
+    registry, series = ModelRegistry(tmp_path), noisy_days()
+    card = retrain(series, STREAM, registry, NOW, POLICY).card
+    (registry.folder(STREAM) / "current.json").unlink()
+    assert finish(card, STREAM, registry, NOW + DAY)
+    assert registry.current(STREAM) == card.version
+    assert not finish(card, STREAM, registry, NOW + 2 * DAY)
+    other = registry.save(STREAM, registry.load(STREAM).method, replace(card, created_at=(NOW - DAY).isoformat()))
+    registry.rollback(STREAM, NOW + 3 * DAY, other.version)
+    assert not finish(card, STREAM, registry, NOW + 4 * DAY)  # it was rolled back on purpose
+    assert registry.current(STREAM) == other.version
+
+
+def test_what_a_killed_process_left_half_written_goes_after_an_hour(tmp_path: Path) -> None:
+    import os
+
+    registry, series = ModelRegistry(tmp_path), noisy_days()
+    retrain(series, STREAM, registry, NOW, POLICY)
+    half, young = (registry.folder(STREAM) / f".20260101T000000Z.{name}" for name in ("old", "young"))
+    for folder in (half, young):
+        folder.mkdir()
+        (folder / "forecaster.joblib").write_bytes(b"x")
+    os.utime(half, (1, 1))
+    registry.prune(STREAM)
+    assert young.exists() and not half.exists()
+    assert len(registry.versions(STREAM)) == 1

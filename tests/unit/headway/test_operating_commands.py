@@ -54,7 +54,8 @@ def test_modes_are_kept_and_act_needs_a_target(capsys, config):
     assert json.loads(run(capsys, "mode", "--group", "orders", "--config", config, "--json")[1])["state"] == "shadow"
     code, _, err = run(capsys, "mode", "--group", "orders", "act", "--config", config)
     assert (code, "nothing to act on" in err) == (1, True)
-    assert run(capsys, "mode", "--group", "bills", "act", "--config", config)[0] == 0
+    code, _, err = run(capsys, "mode", "--group", "bills", "act", "--config", config)
+    assert (code, "gate: bills was never recorded" in err) == (1, True)
     code, _, err = run(capsys, "mode", "--group", "order", "--config", config)
     assert (code, "did you mean orders?" in err) == (1, True)
     assert run(capsys, "mode", "--group", "orders", "maybe", "--config", config)[0] == 2
