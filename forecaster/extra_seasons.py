@@ -149,16 +149,14 @@ class ExtraSeason:
 
 
 def _profile(logs: Floats, day: NDArray[np.int64], day_steps: int, slots: NDArray[np.int64], steps: int) -> Floats:
-    """Return the median by slot of what the usual time of day leaves over, none of it on average."""
-    if not np.isfinite(logs).any():
-        return np.zeros(steps)
-    rest = logs - slot_means(logs, day, day_steps)[day]
-    whole = len(rest) // steps * steps
-    if whole == 0:
-        return np.zeros(steps)
-    recent, at = rest[-whole:].reshape(-1, steps), slots[-whole]
+    """Return the median by slot of what the usual time of day leaves over, most of it zero."""
+    profile = np.zeros(steps)
+    whole = len(logs) // steps * steps
+    if whole == 0 or not np.isfinite(logs).any():
+        return profile
+    usual = slot_means(logs, day, day_steps)[day]
+    recent = (logs - usual)[-whole:].reshape(-1, steps)
     known = np.isfinite(recent).any(axis=0)
-    middle = np.zeros(steps)
-    middle[known] = np.nanmedian(recent[:, known], axis=0)
-    profile: Floats = np.roll(middle - np.median(middle), int(at))
-    return profile
+    profile[known] = np.nanmedian(recent[:, known], axis=0)
+    shifted: Floats = np.roll(profile - np.median(profile), int(slots[-whole]))
+    return shifted

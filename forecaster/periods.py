@@ -3,8 +3,9 @@
 A period is reported when the means of its slots, learned on the first half of the history, explain the second half:
 the share of variance that they remove out of sample is at least ``LEAST_SHARE``, is at least four standard errors of
 what slot means of pure noise would show, and is positive in every quarter of that second half (in every cycle, where
-it has fewer than four), so that one accident does not make a period. Day and week are tried first, on the wall clock, and removed, so that their multiples and
-fractions are not found again; then every other whole number of steps up to a day, by a clock that does not change.
+it has fewer than four), so that one accident does not make a period. Day and week are tried first, on the wall clock,
+and removed, so that their multiples and fractions are not found again; then every other whole number of steps up to a
+day, by a clock that does not change.
 """
 
 from __future__ import annotations
