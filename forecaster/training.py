@@ -188,7 +188,9 @@ def trainable(name: str, seed: int) -> Method:
     >>> trainable("boosting", 7).seed
     7
     """
-    method = ExtraSeasons(make_method(OWN_METHOD)) if name in ("auto", OWN_METHOD) else make_method(name)
+    method: Method = make_method(OWN_METHOD if name == "auto" else name)
+    if name in ("auto", OWN_METHOD):
+        method = ExtraSeasons(method)
     parameters: dict[str, Any] = getattr(method, "get_params", dict)()
     seeds = {k: seed for k in parameters if k.rpartition("__")[2] == "seed"}
     if seeds:

@@ -55,9 +55,9 @@ def command(
         with sources.recorded(config, days) as store:
             calendar = store.service.calendar(topic)
             history = store.history(topic, at)
-            origin = at or store.end(topic)
-            result = store.service.forecast(topic, origin, ahead, asked)
-            health = store.health(topic, origin)
+            now = at or store.end(topic)
+            result = store.service.forecast(topic, now, ahead, asked)
+            health = store.health(topic, now)
             if isinstance(result, Forecast):
                 result = apply_events(result, calendar.events)
     else:
