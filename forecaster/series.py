@@ -165,5 +165,5 @@ class ArrivalSeries:
         """Return a frame indexed by step start (UTC), a column a partition, ``<NA>`` in the gaps."""
         index = pd.DatetimeIndex(self.grid.starts(self.first_index, self.steps), tz="UTC", name="timestamp")
         columns = list(self.names or self.partitions)
-        values = pd.DataFrame(self.counts.T, index=index, columns=columns).convert_dtypes(convert_integer=False)
+        values = pd.DataFrame(self.counts.T, index=index, columns=columns).astype("Float64")
         return values.mask(~self.known.T)
