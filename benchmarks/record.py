@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Wire
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -153,7 +153,9 @@ def on_a_broker(topics: int, partitions: int) -> dict[str, float]:
             for future in made.values():
                 future.result(180)
         print(f"{topics * partitions} partitions made", file=sys.stderr, flush=True)
-        _commit_everywhere(admin, names, partitions)
+        del admin
+        _commit_everywhere(properties, names, partitions)
+        print("committed everywhere", file=sys.stderr, flush=True)
         clock = Clock()
         with EmbeddedServer(Path(folder) / "store") as server, closing(open_store(server.url, "main")) as store:
             source = KafkaOffsetSource(properties, timeout_s=60)
@@ -189,19 +191,23 @@ def on_a_broker(topics: int, partitions: int) -> dict[str, float]:
     }
 
 
-def _commit_everywhere(admin: AdminClient, topics: Sequence[str], partitions: int) -> None:
-    """Let the group have a commit on every partition, as a working one has."""
-    for topic in topics:
-        offsets = [Wire(topic, p, 0) for p in range(partitions)]
-        for attempt in range(60):
-            try:
-                asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, offsets)])
-                asked[GROUP].result(60)
-                break
-            except (KafkaException, TimeoutError):  # the coordinator is loading
-                if attempt == 59:
-                    raise
-                time.sleep(1)
+def _commit_everywhere(properties: dict[str, str], topics: Sequence[str], partitions: int) -> None:
+    """Let the group have a commit on every partition, as a working one has.
+
+    By a consumer: an admin client that alters a group's offsets while its coordinator loads may never end again.
+    """
+    consumer = Consumer({**properties, "group.id": GROUP, "log_level": 0, "enable.auto.commit": False})
+    with closing(consumer):
+        for topic in topics:
+            offsets = [Wire(topic, p, 0) for p in range(partitions)]
+            for attempt in range(60):
+                try:
+                    consumer.commit(offsets=offsets, asynchronous=False)
+                    break
+                except KafkaException:  # the coordinator is loading
+                    if attempt == 59:
+                        raise
+                    time.sleep(1)
 
 
 def main() -> None:

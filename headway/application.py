@@ -61,6 +61,20 @@ class Application:
     moves: Callable[[str], list[Document]] = lambda group: []
     holder: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     ready: bool = False
+    discover: Callable[[], None] = lambda: None
+    """Looks for groups that a pattern of the settings fits, and has new ones watched."""
+
+    def show(self, name: str, topics: tuple[str, ...]) -> None:
+        """Put a group on the board, in the mode that was set last.
+
+        Raises
+        ------
+        PlanStoreUnavailable
+            If nobody says which mode that is; the group is on the board in the configured one.
+        """
+        view = self.board.add(name, topics, self.settings.mode(name))
+        view.capacity_per_member = self.settings.policy(name).capacity_per_member
+        view.mode = str(self.operations.mode(name, self.settings.mode(name)))
 
     def view(self, name: str) -> GroupView:
         """Return a group's view.

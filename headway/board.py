@@ -90,6 +90,7 @@ class Board:
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupView] = {}
+        self._troubles: dict[str, str] = {}
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Event], None]] = []
 
@@ -98,6 +99,7 @@ class Board:
         with self._lock:
             view = self._groups.setdefault(name, GroupView(name, topics, mode))
             view.topics = topics or view.topics
+            view.problems.update(self._troubles)
             return view
 
     def remove(self, name: str) -> None:
@@ -139,6 +141,26 @@ class Board:
             view.problems[kind] = why
             view.cache = {}
         self.tell("problem", {"group": name, "kind": kind, "why": why})
+
+    def trouble(self, kind: str, why: str | None) -> None:
+        """Note what concerns every group there is or will be, or that it is over (None)."""
+        with self._lock:
+            if why is None:
+                self._troubles.pop(kind, None)
+            else:
+                self._troubles[kind] = why
+            for view in self._groups.values():
+                if why is None:
+                    view.problems.pop(kind, None)
+                else:
+                    view.problems[kind] = why
+                view.cache = {}
+        self.tell("problem", {"group": None, "kind": kind, "why": why})
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """What concerns every group."""
+        return dict(self._troubles)
 
     def rendered(self, name: str, key: object, build: Callable[[GroupView], object]) -> bytes:
         """Return a document of a group as JSON, built once until the group changes.

@@ -139,6 +139,8 @@ def _source(settings: Settings, open_source: Callable[[], OffsetSource] | None) 
     groups = {GroupId(name): own.topics for name in settings.named_groups if (own := settings.group(name)) is not None}
     source = open_source()
     try:
+        if settings.patterns:
+            yield from _patterns(settings, source, groups)
         for finding in check_source(source, groups):
             yield Check(finding.name, finding.ok, finding.detail, finding.remedy)
     finally:
@@ -150,6 +152,34 @@ def _planned(settings: Settings) -> Iterator[Check]:
 
     for finding in findings(settings):
         yield Check(*finding)
+
+
+def _patterns(settings: Settings, source: OffsetSource, groups: dict[GroupId, tuple[str, ...]]) -> Iterator[Check]:
+    """Say which groups each pattern fits, and have them looked at too; brokers that are away are told by that look."""
+    from forecaster.errors import SourceError
+    from headway.discovery import fitting
+
+    kinds, topics_of = getattr(source, "kinds", None), getattr(source, "topics_of", None)
+    if kinds is None or topics_of is None:
+        return
+    try:
+        known = kinds()
+    except SourceError:
+        return
+    for pattern, fits in fitting(settings, known).items():
+        if not fits:
+            remedy = f"correct [groups.{pattern!r}], or wait until such a group has members or commits"
+            yield Check(f"pattern {pattern}", False, f"fits none of the cluster's {len(known)} groups", remedy)
+            continue
+        yield Check(f"pattern {pattern}", True, f"fits {', '.join(fits)}")
+        for name in fits:
+            own = settings.group(name)
+            topics = (own.topics if own is not None else ()) or tuple(topics_of(GroupId(name)))
+            if topics:
+                groups[GroupId(name)] = topics
+            else:
+                remedy = f"give groups.{pattern!r}.topics"
+                yield Check(f"group {name}", False, f"which topics {name} reads is not known", remedy)
 
 
 def _models(settings: Settings) -> Iterator[Check]:

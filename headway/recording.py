@@ -11,7 +11,12 @@ from headway.application import Application
 from headway.errors import HeadwayError
 
 
-def record_job(app: Application, recorder: Recorder, groups: Mapping[GroupId, Sequence[str]]) -> Callable[[], str]:
+def record_job(
+    app: Application,
+    recorder: Recorder,
+    groups: Mapping[GroupId, Sequence[str]],
+    discover: Callable[[], None] = lambda: None,
+) -> Callable[[], str]:
     """Return the job; it raises :class:`HeadwayError` when nothing could be read or written.
 
     Parameters
@@ -23,10 +28,13 @@ def record_job(app: Application, recorder: Recorder, groups: Mapping[GroupId, Se
     recorder
         Who looks and writes.
     groups
-        Group → its topics.
+        Group → its topics; may grow.
+    discover
+        Looks for more groups, before each look at the offsets.
     """
 
     def job() -> str:
+        discover()
         try:
             report = recorder.tick()
         except SourceError as refused:

@@ -109,6 +109,18 @@ class Settings(Section):
         """Groups that are written out; patterns apply to groups as they are discovered."""
         return tuple(name for name in self.groups if not is_pattern(name))
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Names of groups that are patterns."""
+        return tuple(name for name in self.groups if is_pattern(name))
+
+    def section_of(self, name: str) -> str | None:
+        """Return the name of the section that a group takes: its own, else the longest pattern that fits."""
+        if name in self.groups:
+            return name
+        fitting = [p for p in self.patterns if fnmatch.fnmatchcase(name, p)]
+        return max(fitting, key=lambda p: (len(re.sub(r"[*?\[\]]", "", p)), p), default=None)
+
     def group(self, name: str) -> GroupSettings | None:
         """Return a group's own settings with defaults filled in: by its name, else by the longest pattern.
 
@@ -118,10 +130,7 @@ class Settings(Section):
         >>> s.group("orders-eu").max_replicas, s.group("orders-eu").slo.total_seconds(), s.group("bills")
         (8, 30.0, None)
         """
-        key = name if name in self.groups else None
-        if key is None:
-            fitting = [p for p in self.groups if is_pattern(p) and fnmatch.fnmatchcase(name, p)]
-            key = max(fitting, key=lambda p: (len(re.sub(r"[*?\[\]]", "", p)), p), default=None)
+        key = self.section_of(name)
         if key is None:
             return None
         own = self.groups[key]

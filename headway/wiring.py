@@ -7,9 +7,11 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from balancer.errors import BalancerError
 from balancer.plans.base import PlanStore
+from forecaster.errors import ForecasterError
 from forecaster.topics import GroupId, TopicPartition
 from headway.audit import Audit
 from headway.errors import HeadwayError
@@ -172,13 +174,21 @@ def audit_file(settings: Settings) -> Path:
 
 
 @contextmanager
-def open_application(settings: Settings, clock: Clock = utc_now) -> Iterator[Application]:
+def open_application(settings: Settings, clock: Clock = utc_now, *, late: bool = False) -> Iterator[Application]:
     """Provide a running application's parts: stores, board, operations and metrics; jobs are added by who runs them.
+
+    Parameters
+    ----------
+    settings, clock
+        What was configured, and what counts as now.
+    late
+        Whether to go on without a store that does not answer or is not fit (a replica, one that evicts), and to try
+        again at every use; the reason stands on the board as the problem ``store``.
 
     Raises
     ------
     ForecasterError, BalancerError
-        If the store does not answer or refuses.
+        If the store does not answer or refuses, unless ``late``.
     """
     from headway.application import Application
     from headway.board import Board
@@ -186,20 +196,47 @@ def open_application(settings: Settings, clock: Clock = utc_now) -> Iterator[App
 
     with ExitStack() as stack:
         url = stack.enter_context(store_url(settings))
-        store = open_series(settings, url, None if clock is utc_now else clock)
-        stack.callback(store.close)
-        plans = open_plans(settings, url)
-        stack.callback(plans.close)
         audit, board = Audit(audit_file(settings)), Board()
+        store, plans = _stores(settings, url, clock, board.trouble if late else None)
+        stack.callback(store.close)
+        stack.callback(plans.close)
         operations = Operations(plans, audit)
-        for name in settings.named_groups:
-            own = settings.group(name)
-            view = board.add(name, own.topics if own is not None else (), settings.mode(name))
-            view.mode = str(operations.mode(name, settings.mode(name)))
-            view.capacity_per_member = settings.policy(name).capacity_per_member
-        yield Application(
+        app = Application(
             settings, store, plans, board, operations, Metrics(), clock=clock, audit_entries=audit.entries
         )
+        for name in settings.named_groups:
+            own = settings.group(name)
+            try:
+                app.show(name, own.topics if own is not None else ())
+            except (ForecasterError, BalancerError):
+                if not late:
+                    raise
+        yield app
+
+
+def _stores(
+    settings: Settings, url: str, clock: Clock, trouble: Callable[[str, str | None], None] | None
+) -> tuple[SeriesStore, PlanStore]:
+    """Open both stores, or with ``trouble`` what stands for them; plans never go where series are not safe."""
+    own_clock = None if clock is utc_now else clock
+    if trouble is None:
+        store = open_series(settings, url, own_clock)
+        return store, open_plans(settings, url)
+    from headway.late_store import Late
+    from headway.logs import logger
+
+    def tell(why: str | None) -> None:
+        trouble("store", why)
+        log = logger("store")
+        log.info("store is open") if why is None else log.warning("store cannot be opened", why=why)
+
+    series = Late(lambda: open_series(settings, url, own_clock), tell)
+
+    def plans_beside() -> PlanStore:
+        series.opened()
+        return open_plans(settings, url)
+
+    return cast("SeriesStore", series), cast("PlanStore", Late(plans_beside, lambda why: None))
 
 
 def open_target(settings: Settings, group: str, posts: ScalerBoard) -> Actuator:
@@ -233,12 +270,11 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
     runners: dict[str, GroupRunner] = {}
     properties = settings.kafka_properties()
     if properties:
-        record, kind_of = _recording(app, stack)
-        step = min((settings.grid(g).step for g in settings.named_groups), default=timedelta(seconds=60))
+        record, kind_of, app.discover = _recording(app, stack, lambda name, topics: watch(name, topics))
+        step = min((settings.grid(g).step for g in settings.groups), default=timedelta(seconds=60))
         jobs.every("record", None, step, record)
-    for name in settings.named_groups:
-        own = settings.group(name)
-        topics = own.topics if own is not None else ()
+
+    def watch(name: str, topics: tuple[str, ...]) -> None:
         target = open_target(settings, name, posts)
         stack.callback(target.close)
         observer: GroupObserver
@@ -270,6 +306,10 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
         )
         jobs.cron("seal", name, settings.jobs.seal, zone, _over(topics, app.store.seal, app.clock, "days sealed"))
         jobs.cron("prune", name, settings.jobs.prune, zone, _over(topics, app.store.prune, app.clock, "blocks pruned"))
+
+    for name in settings.named_groups:
+        own = settings.group(name)
+        watch(name, own.topics if own is not None else ())
     app.jobs = jobs
     app.moves = lambda group: moves_of(settings, group)
     app.what_if = lambda group, changes, now: runners[group].what_if(changes, now)
@@ -314,16 +354,22 @@ def _recorded(app: Application, topics: tuple[str, ...], group: GroupId) -> Mapp
     return recorded_states(app.store, group, topics, app.clock())
 
 
-def _recording(app: Application, stack: ExitStack) -> tuple[Callable[[], str], KindOf]:
-    """Return the record job over Kafka, and what tells a group's kind on the same connections."""
+def _recording(
+    app: Application, stack: ExitStack, watch: Callable[[str, tuple[str, ...]], None] = lambda name, topics: None
+) -> tuple[Callable[[], str], KindOf, Callable[[], None]]:
+    """Return the record job over Kafka, what tells a group's kind, and what looks for new ones, on one connection.
+
+    ``watch`` is called for each new group that a pattern fits.
+    """
     from forecaster.ingest.recorder import Recorder
     from forecaster.ingest.sampler import RecordSampler
     from forecaster.offsets import CountingPolicy
+    from headway.discovery import Discovery
     from headway.recording import record_job
 
     settings, source = app.settings, open_source(app.settings, app.clock)
     groups = {GroupId(name): app.view(name).topics for name in settings.named_groups}
-    step_s = min((settings.grid(name).step_s for name in settings.named_groups), default=60)
+    step_s = min((settings.grid(name).step_s for name in settings.groups), default=60)
     recorder = Recorder(
         app.store,
         source,
@@ -333,7 +379,15 @@ def _recording(app: Application, stack: ExitStack) -> tuple[Callable[[], str], K
         clock=app.clock,
     )
     stack.callback(recorder.close)
-    return record_job(app, recorder, groups), source.kind_of
+
+    def found(name: str, topics: tuple[str, ...]) -> None:
+        app.show(name, topics)
+        watch(name, topics)
+        groups[GroupId(name)] = topics
+        recorder.watch(GroupId(name), topics)
+
+    discover = Discovery(settings, source, found)
+    return record_job(app, recorder, groups, discover), source.kind_of, discover
 
 
 def _retraining(

@@ -68,6 +68,10 @@ class BulkReader(Protocol):
         """Return the cluster's groups with their kind: classic, consumer, share."""
         ...
 
+    def topics_of(self, group: GroupId) -> Sequence[str]:
+        """Return the topics on which a group has committed."""
+        ...
+
     def close(self) -> None:
         """Give up connections."""
         ...
@@ -154,6 +158,14 @@ class KafkaOffsetSource:
     def kind_of(self, group: GroupId) -> str | None:
         """Return what kind of group the cluster lists this one as (classic, consumer, share); None if it has none."""
         return self._reader.kinds().get(group)
+
+    def kinds(self) -> Mapping[GroupId, str]:
+        """Return the cluster's groups with their kind."""
+        return self._reader.kinds()
+
+    def topics_of(self, group: GroupId) -> Sequence[str]:
+        """Return the topics on which a group has committed, sorted; none where nobody says."""
+        return self._reader.topics_of(group)
 
     def close(self) -> None:
         """Give up connections."""

@@ -149,6 +149,11 @@ class FastReader:
             return self._other.kinds()
         return {GroupId(group["group_id"]): group.get("group_type") or "classic" for group in found}
 
+    def topics_of(self, group: GroupId) -> Sequence[str]:
+        """Return the topics on which a group has committed, sorted."""
+        found = self._ask(lambda c: c.list_group_offsets({group: None}))
+        return sorted({tp.topic for offsets in (found or {}).values() for tp in offsets})
+
     def close(self) -> None:
         """Give up connections."""
         self._forget()

@@ -1,19 +1,24 @@
-"""Bulk reads by librdkafka: knows every client property, and answers partition by partition."""
+"""Bulk reads by librdkafka: knows every client property, and answers partition by partition.
+
+Commits are read by a plain consumer of each group that joins nothing. The admin client's own call for them
+(``list_consumer_group_offsets``) ends the process with a segmentation fault while a group's coordinator loads, as it
+does after every restart of a broker (librdkafka 2.16.1).
+"""
 
 from __future__ import annotations
 
 import base64
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Wire
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from forecaster.errors import SourceError, SourceUnavailable
+from forecaster.errors import SourceError
 from forecaster.ingest.kafka import Answer, Properties, TopicInfo, refused, unavailable
 from forecaster.topics import GroupId, TopicPartition
 
@@ -25,6 +30,15 @@ _REFUSALS = (
 )
 _OF_ONE_THING = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 """Errors of the client itself (their codes are negative) that concern one topic; all others mean: nobody answered."""
+_COORDINATOR_AWAY = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError._WAIT_COORD,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+)
+_ASK_AGAIN_S = 0.2
 
 
 class FullReader:
@@ -33,6 +47,7 @@ class FullReader:
     def __init__(self, properties: Properties, timeout_s: float) -> None:
         self._properties, self._timeout_s = properties, timeout_s
         self._made: AdminClient | None = None
+        self._readers: dict[GroupId, Consumer] = {}
         self._complaint: KafkaError | None = None
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo | str]:
@@ -55,28 +70,8 @@ class FullReader:
         self, groups: Sequence[GroupId], partitions: Sequence[TopicPartition]
     ) -> Mapping[GroupId, Mapping[TopicPartition, int | None] | str]:
         """Return what each group committed, or why that cannot be said."""
-        asked = [Wire(tp.topic, tp.partition) for tp in partitions]
-        futures: dict[str, Future[Any]] = {}
-        for group in groups:  # the library takes one group a call
-            wanted = [ConsumerGroupTopicPartitions(group, asked)]
-            futures |= self._ask(partial(_offsets_of_group, wanted=wanted, timeout_s=self._timeout_s))
-        out: dict[GroupId, Mapping[TopicPartition, int | None] | str] = {}
-        for name, future in futures.items():
-            group = GroupId(name)
-            try:
-                found = self._wait(future).topic_partitions
-            except KafkaException as exc:
-                out[group] = told(exc.args[0], f"group {group}")
-                continue
-            except SourceUnavailable:  # its coordinator alone may be away or loading; the log ends will tell
-                out[group] = f"group {group}: its coordinator does not answer"
-                continue
-            out[group] = {
-                TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
-                for tp in found
-                if tp.error is None
-            }
-        return out
+        deadline = time.monotonic() + self._timeout_s
+        return {group: self._committed(group, partitions, deadline) for group in groups}
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Answer:
         """Return log end offsets."""
@@ -91,9 +86,16 @@ class FullReader:
         listed = self._wait(self._ask(lambda c: c.list_consumer_groups(request_timeout=self._timeout_s)))
         return {GroupId(found.group_id): found.type.name.lower() for found in listed.valid}
 
+    def topics_of(self, group: GroupId) -> Sequence[str]:
+        """Return no topics: the one call of this client that would tell is not safe; the settings name them."""
+        return ()
+
     def close(self) -> None:
         """Give up connections."""
         self._made = None
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
 
     def probe(self) -> None:
         """Ask the cluster for its name.
@@ -104,6 +106,43 @@ class FullReader:
             With the client's own reason, which a plain timeout does not tell.
         """
         self._wait(self._ask(lambda c: c.describe_cluster(request_timeout=self._timeout_s)))
+
+    def _committed(
+        self, group: GroupId, partitions: Sequence[TopicPartition], deadline: float
+    ) -> Mapping[TopicPartition, int | None] | str:
+        """Return what one group committed, or why that cannot be said; a coordinator that loads is asked again."""
+        asked = [Wire(tp.topic, tp.partition) for tp in partitions]
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.1)
+            try:
+                found = self._reader_of(group).committed(asked, timeout=left_s)
+            except KafkaException as exc:
+                error = exc.args[0]
+                if error.code() not in _COORDINATOR_AWAY:
+                    return told(error, f"group {group}")
+                if left_s <= 2 * _ASK_AGAIN_S:
+                    return f"group {group}: its coordinator does not answer ({error.name()})"
+                time.sleep(_ASK_AGAIN_S)
+                continue
+            return {
+                TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
+                for tp in found
+                if tp.error is None
+            }
+
+    def _reader_of(self, group: GroupId) -> Consumer:
+        """Return a consumer that knows the group's coordinator; it never subscribes, commits or polls."""
+        reader = self._readers.get(group)
+        if reader is None:
+            settings = {
+                **self._properties,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_uncommitted",
+                "log_level": 0,
+            }
+            reader = self._readers[group] = Consumer(settings)
+        return reader
 
     def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> Answer:
         if not partitions:
@@ -168,10 +207,6 @@ class FullReader:
     def _made_poll(self) -> None:
         if self._made is not None:
             self._made.poll(0)
-
-
-def _offsets_of_group(client: AdminClient, wanted: list[ConsumerGroupTopicPartitions], timeout_s: float) -> Any:
-    return client.list_consumer_group_offsets(wanted, request_timeout=timeout_s)
 
 
 def _uuid(text: str) -> str:

@@ -134,6 +134,13 @@ class Recorder:
         """Topics that are recorded."""
         return tuple(self._groups_of)
 
+    def watch(self, group: GroupId, topics: Sequence[str]) -> None:
+        """Record one more group from the next tick on."""
+        for topic in topics:
+            its = self._groups_of.setdefault(topic, [])
+            if group not in its:
+                its.append(group)
+
     def tick(self) -> TickReport:
         """Take one look, and write the steps that it completed.
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import redis
+from hiredis import pack_command
 from redis import exceptions
 from redis.backoff import ExponentialBackoff
 from redis.cluster import RedisCluster
@@ -155,6 +156,33 @@ class RedisLink:
 
         raise StoreUnavailable(f"{self.place}: {keys[0]} is changed by somebody else all the time; try again")
 
+    def guarded(
+        self, watched: Sequence[str], looks: Sequence[Command], build: Callable[[Sequence[Any]], Sequence[Command]]
+    ) -> bool:
+        """Look at something, and run what ``build`` makes of the answers if nobody changed ``watched`` meanwhile.
+
+        The quick way for hundreds of small commands, on one server: two round trips, and no work per command but its
+        packing. Whatever goes wrong is False, also where it is not known whether the commands have run: they must be
+        such as may run twice, and the caller has a slower way that says what is wrong.
+        """
+        pool = self._single.connection_pool
+        connection: Any = None
+        try:
+            connection = pool.get_connection()
+            answers = self._asked(connection, [("WATCH", *watched), *looks])[1:]
+            commands = build(answers)
+            if not commands:
+                self._asked(connection, [("UNWATCH",)])
+                return False
+            return self._asked(connection, [("MULTI",), *commands, ("EXEC",)])[-1] is not None
+        except exceptions.RedisError:
+            if connection is not None:
+                connection.disconnect()  # answers may be left in it
+            return False
+        finally:
+            if connection is not None:
+                pool.release(connection)
+
     def scan(self, pattern: str) -> Iterator[str]:
         """Yield keys that match, from every server."""
         for client in self.servers():
@@ -192,6 +220,11 @@ class RedisLink:
         self._single.close()
         if self._cluster is not None:
             self._cluster.close()
+
+    @staticmethod
+    def _asked(connection: Any, commands: Sequence[Command]) -> list[Any]:
+        connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
+        return [connection.read_response() for _ in commands]
 
     def _server_of(self, key: str) -> redis.Redis:
         if self._cluster is None:

@@ -9,6 +9,7 @@ not sealed), ``sealing`` (first day that no seal has begun with), ``late`` (coun
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forecaster.stores.base import Cells, SeriesKey, Tick, TopicMeta
@@ -162,11 +163,45 @@ def tick_arguments(
         max((len(values) for values, _ in tick.columns.values()), default=0),
         int(retention.steps.total_seconds()) + DAY_S,
         tick.topic_id or "",
-        json.dumps(dict(tick.offsets), separators=(",", ":")) if tick.offsets else "",
+        dump_offsets(tick) if tick.offsets else "",
         len(fields),
         "" if now_s is None else "given",
         *fields,
     ]
+
+
+LOOKED_AT = ("last", "blocks", "sealing", "partitions", "step", "id")
+"""Fields that :func:`is_next` is told."""
+
+
+def is_next(tick: Tick, fields: Sequence[bytes | None], now_s: float) -> bool:
+    """Whether CHECK and NOTE would take a tick and put nothing into the meta hash but ``last`` and ``offsets``.
+
+    Parameters
+    ----------
+    tick
+        Newer than everything there, if it is.
+    fields
+        What :data:`LOOKED_AT` has just said; a topic that only a backfill made has no ``blocks``.
+    now_s
+        The server's time, or what is taken for it.
+    """
+    last, blocks, sealing, partitions, step, topic_id = fields
+    if last is None or blocks is None or partitions is None:
+        return False
+    start_s = tick.index * tick.step_s
+    return (
+        int(last) < start_s <= now_s + FUTURE_STEPS * tick.step_s
+        and (sealing is None or start_s // DAY_S >= int(sealing))
+        and int(partitions) >= max((len(values) for values, _ in tick.columns.values()), default=0)
+        and step == str(tick.step_s).encode()
+        and (tick.topic_id is None or topic_id == tick.topic_id.encode())
+    )
+
+
+def dump_offsets(tick: Tick) -> str:
+    """Return what is kept beside a tick, as the field ``offsets`` has it."""
+    return json.dumps(dict(tick.offsets), separators=(",", ":"))
 
 
 def note_history(link: RedisLink, keys: RedisKeys, key: SeriesKey, cells: Cells, topic_id: str | None) -> None:

@@ -44,7 +44,7 @@ async def healthz() -> Response:
 async def readyz(app: App) -> Response:
     """Answer 200 once the first tick is over, else 503."""
     if not app.ready:
-        return unavailable("the first tick has not ended yet")
+        return unavailable("; ".join(app.board.troubles.values()) or "the first tick has not ended yet")
     return as_json(b'{"status":"ready"}')
 
 

@@ -44,13 +44,16 @@ def run(
     settings = load(config)
     if name != "record" and group is None:
         raise typer.BadParameter(f"{name} is a group's job; say --group")
-    if group is not None and group not in settings.named_groups:
+    if group is not None and settings.group(group) is None:
         raise UnknownGroup(group, settings.nearest(group))
     if name == "record" and settings.kafka.bootstrap_servers is None:
         raise SettingsRefused("kafka.bootstrap_servers is missing: record looks at a cluster's offsets; name one")
     with ExitStack() as stack:
         application = stack.enter_context(open_application(settings))
         made = assemble(application, stack, ScalerBoard())
+        if group is not None and group not in settings.named_groups:
+            application.discover()
+            application.view(group)
         if name in ("plan", "act") and group is not None:
             made.run_now("forecast", group)
         result = made.run_now(name, None if name == "record" else group)

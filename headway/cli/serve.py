@@ -11,6 +11,7 @@ EXAMPLE = "headway serve"
 def command(config: Config = None) -> None:
     """Serve API, page and scaler, and run the scheduled jobs of the configured groups.
 
+    What is not there yet (brokers, store) is said at /v1/groups and tried again until it is.
     Ends on SIGTERM or Ctrl-C after what runs has ended; the groups keep the members that they have.
     """
     import signal
@@ -29,7 +30,7 @@ def command(config: Config = None) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ExitStack() as stack:
         listener = stack.enter_context(listen(settings.api))
-        app = stack.enter_context(open_application(settings))
+        app = stack.enter_context(open_application(settings, late=True))
         posts = ScalerBoard(settings.scaler.max_age) if settings.scaler is not None else ScalerBoard()
         asgi = create_app(app)
         jobs = assemble(app, stack, posts)

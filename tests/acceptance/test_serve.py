@@ -4,97 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import psutil
 
+from tests.peers.service import START_S, Service, serving
+
 PARTITIONS = 4
 DAYS = 8
-START_S, STOP_S = 90, 30
-
-
-class Service:
-    """A running ``headway serve`` and how to ask it."""
-
-    def __init__(self, folder, port, token=None, **environ):
-        self.base, self.token = f"http://127.0.0.1:{port}", token
-        self.errors = (folder / "serve.err").open("a+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "headway", "serve", "--config", str(folder / "headway.toml")],
-            stdout=subprocess.DEVNULL,
-            stderr=self.errors,
-            env=os.environ | {"HEADWAY_API__PORT": str(port), "OMP_NUM_THREADS": "1"} | environ,
-        )
-
-    def ask(self, path, method="GET", body=None, token=None):
-        """Return (status, document or text)."""
-        request = urllib.request.Request(self.base + path, method=method)
-        if (token := token or self.token) is not None:
-            request.add_header("Authorization", f"Bearer {token}")
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                status, text = answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            status, text = error.code, error.read().decode()
-        return status, json.loads(text) if text.startswith("{") else text
-
-    def wait_for(self, what, seconds=START_S):
-        """Wait until ``what`` returns something true, and return it."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.said()
-            try:
-                if found := what():
-                    return found
-            except (urllib.error.URLError, ConnectionError):
-                pass
-            time.sleep(0.2)
-        raise AssertionError(f"not within {seconds} s: {self.said()}")
-
-    def ready(self):
-        self.wait_for(lambda: self.ask("/readyz")[0] == 200)
-
-    def said(self):
-        self.errors.seek(0)
-        return self.errors.read()
-
-    def stop(self):
-        """Send SIGTERM and return (exit code, seconds)."""
-        began = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(STOP_S), time.monotonic() - began
-        finally:
-            self.close()
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-
-@contextmanager
-def serving(folder, token=None, **environ):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    service = Service(folder, port, token, **environ)
-    try:
-        yield service
-    finally:
-        service.close()
-        service.errors.close()
 
 
 def write_config(folder, more=""):
@@ -262,10 +184,19 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
     service.errors.close()
 
 
-def test_a_dead_store_is_one_line(tmp_path):
+def test_a_dead_store_is_said_in_one_line_by_everything_but_serve_which_waits_for_it(tmp_path):
     write_config(tmp_path, '[store]\nurl = "redis://127.0.0.1:1/0"\n')
-    service = Service(tmp_path, 0)
-    assert service.process.wait(START_S) == 1
-    assert service.said().count("\n") == 1
-    assert "127.0.0.1:1" in service.said()
-    service.errors.close()
+    command = [sys.executable, "-m", "headway", "job", "run", "seal", "--group", "orders"]
+    done = subprocess.run([*command, "--config", str(tmp_path / "headway.toml")], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "127.0.0.1:1" in done.stderr
+    with serving(tmp_path) as service:
+        service.wait_for(lambda: service.ask("/healthz")[0] == 200)
+        status, why = service.ask("/readyz")
+        assert status == 503
+        assert "127.0.0.1:1" in why["detail"]
+        assert "127.0.0.1:1" in service.ask("/v1/groups/orders")[1]["problems"]["store"]
+        assert service.ask("/v1/groups/orders/scaler")[0] == 503
+        assert service.stop()[0] == 0
+        assert "Traceback" not in service.said()

@@ -417,3 +417,45 @@ def test_any_history_of_writes_reads_like_a_plain_table(
     read = store.read(ARRIVALS, I0, I0 + 3 * 1440 + 200)
     found = {(int(p), int(i) + I0): int(read.values[p, i]) for p, i in zip(*np.nonzero(read.known), strict=True)}
     assert found == expected
+
+
+ticks_of_two = st.lists(
+    st.tuples(
+        st.booleans(),  # which of two writers
+        st.sampled_from([1, 1, 1, 1, 0, 2, -1, 120]),  # steps on from the newest
+        st.lists(st.one_of(st.none(), st.integers(0, 9), st.just(2**33)), min_size=1, max_size=4),
+        st.sampled_from([None, None, None, None, "seal", "backfill"]),
+    ),
+    min_size=4,
+    max_size=30,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ticks_of_two)
+def test_two_writers_of_one_topic_add_up_tick_by_tick(
+    make: Make, ops: list[tuple[bool, int, list[int | None], str | None]]
+) -> None:
+    """Step after step, as recorders write: what one wrote is there, whatever the other took the topic to be."""
+    one = make()
+    other = one if isinstance(one, MemorySeriesStore) else make()
+    one.forget("orders")
+    expected: dict[tuple[int, int], int] = {}
+    last = I0
+    for by_other, on, values, meanwhile in ops:
+        index = max(last + on, I0)
+        (other if by_other else one).append([tick(index, *values, topic_id="id")])
+        last = max(last, index)
+        expected.update({(p, index): v for p, v in enumerate(values) if v is not None})
+        if meanwhile == "seal":
+            one.seal("orders", T0 + timedelta(minutes=last - I0))
+        elif meanwhile == "backfill":
+            cells, known = column(*values)
+            other.backfill(ARRIVALS, Cells(last + 1, cells[:, None], known[:, None]))
+            expected.update({(p, last + 1): v for p, v in enumerate(values) if v is not None})
+            last += 1
+    read = other.read(ARRIVALS, I0, last + 1)
+    found = {(int(p), int(i) + I0): int(read.values[p, i]) for p, i in zip(*np.nonzero(read.known), strict=True)}
+    assert found == expected
+    for p in range(read.partitions):
+        assert (read.known[p] == [(p, I0 + i) in expected for i in range(last + 1 - I0)]).all()

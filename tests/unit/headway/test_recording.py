@@ -89,7 +89,7 @@ def test_a_short_step_is_wired_with_a_tolerance_of_its_own_and_delays_are_sample
     now = NOW
     application.clock = lambda: now
     with ExitStack() as stack:
-        record, kind_of = wiring._recording(application, stack)
+        record, kind_of, _ = wiring._recording(application, stack)
         for second in range(3):
             now = NOW + timedelta(seconds=second)
             source.reading = OffsetReading({TopicPartition("orders", 0): sample(now, 10 * second)})
