@@ -3,6 +3,9 @@
 One row a known cell: ``timestamp`` (start of the step, ISO 8601 UTC), ``metric``, ``group`` (empty where the metric is
 the topic's), ``step_s``, ``partition``, ``value``. A missing row is a missing cell, never zero. Reading is strict, and
 a file is read to its end before anything is written, so that a refused file changes nothing.
+
+Hours that are older than the kept steps come last: their metric ends with ``:hourly_sum`` or ``:hourly_max``, their
+timestamp is the start of the hour, and ``step_s`` is the length of the steps that they were made from.
 """
 
 from __future__ import annotations
@@ -21,11 +24,15 @@ from forecaster.errors import InputRefused
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore
 from forecaster.stores.joining import day_range
 from forecaster.stores.retention import FUTURE_STEPS
+from forecaster.stores.rollups import HOUR_S
 from forecaster.timegrid import DAY_S
 
 COLUMNS = ("timestamp", "metric", "group", "step_s", "partition", "value")
 _CHUNK_ROWS = 500_000
 _MOST_PARTITIONS = 1_000_000
+_SUM, _MAX = ":hourly_sum", ":hourly_max"
+_HOURS_BACK = 24 * 500
+"""No roll-up is kept for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,8 @@ class Exchanged:
 def export_series(store: SeriesStore, topic: str, file: Path) -> Exchanged:
     """Write everything recorded of a topic, step by step, to a ``.parquet``, ``.csv.gz`` or ``.csv`` file.
 
-    The file appears whole or not at all. Hourly roll-ups are not in it: an import makes them again from the steps.
+    The file appears whole or not at all. Hourly roll-ups are in it where their steps are kept no longer; the others are
+    made again from the steps by an import.
 
     Raises
     ------
@@ -61,6 +69,10 @@ def export_series(store: SeriesStore, topic: str, file: Path) -> Exchanged:
                 for day in range(meta.first_day, end_day):
                     cells = store.read(key, *day_range(day, key.step_s))
                     rows += writer.write(key, cells)
+            for key in meta.keys:
+                hour = meta.first_day * 24
+                for ending, cells in zip((_SUM, _MAX), store.read_hourly(key, hour - _HOURS_BACK, hour), strict=True):
+                    rows += writer.write(key, cells, ending)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -94,7 +106,15 @@ def import_series(store: SeriesStore, topic: str, file: Path, now: datetime | No
     for frame in _checked(file, now):
         rows += len(frame)
         for (metric, group, step_s), part in frame.groupby(["metric", "group", "step_s"], sort=True):
-            key = SeriesKey(topic, str(metric), str(group) or None, int(str(step_s)))
+            name, _, hourly = str(metric).partition(":")
+            key = SeriesKey(topic, name, str(group) or None, int(str(step_s)))
+            if hourly:
+                for cells in _cells(part, HOUR_S):
+                    none = Cells.missing(cells.first_index, cells.partitions, cells.steps)
+                    sums_and_peaks = (cells, none) if f":{hourly}" == _SUM else (none, cells)
+                    store.backfill_hourly(key, *sums_and_peaks)
+                keys.add(key)
+                continue
             for cells in _cells(part, key.step_s):
                 store.backfill(key, cells)
                 days |= {cells.first_index * key.step_s // DAY_S, (cells.end_index - 1) * key.step_s // DAY_S}
@@ -126,15 +146,16 @@ class _Writer:
     def __exit__(self, *_: object) -> None:
         self._out.close()
 
-    def write(self, key: SeriesKey, cells: Cells) -> int:
+    def write(self, key: SeriesKey, cells: Cells, ending: str = "") -> int:
+        """Write cells; with an ending they are hours."""
         steps, partitions = np.nonzero(cells.known.T)
         if not len(steps):
             return 0
-        stamps = ((cells.first_index + steps) * key.step_s).astype("datetime64[s]")
+        stamps = ((cells.first_index + steps) * (HOUR_S if ending else key.step_s)).astype("datetime64[s]")
         frame = pd.DataFrame(
             {
                 "timestamp": pd.DatetimeIndex(stamps, tz="UTC"),
-                "metric": key.metric,
+                "metric": key.metric + ending,
                 "group": key.group or "",
                 "step_s": key.step_s,
                 "partition": partitions,
@@ -222,6 +243,11 @@ def _check(file: Path, frame: pd.DataFrame, offset: int, first_line: int, now: d
     refuse_where(DAY_S % out["step_s"] != 0, "step_s", "is not a number of seconds that divides a day")
     refuse_where(start_us % (out["step_s"].to_numpy() * 1_000_000), "timestamp", "is not the start of a step")
     refuse_where(out["metric"] == "", "metric", "is empty")
+    hourly = out["metric"].str.contains(":", regex=False)
+    strange = hourly & ~out["metric"].str.fullmatch(rf"[^:]+(?:{_SUM}|{_MAX})")
+    refuse_where(strange, "metric", f"is of no kind that is known; hours end with {_SUM} or {_MAX}")
+    off_the_hour = hourly & (start_us % (HOUR_S * 1_000_000) != 0)
+    refuse_where(off_the_hour, "timestamp", "is not the start of an hour")
     out["start"] = start_us // 1_000_000
     if now is not None:
         late = now.timestamp() + FUTURE_STEPS * out["step_s"]

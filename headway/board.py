@@ -58,6 +58,8 @@ class GroupView:
     replicas: deque[ReplicaPoint] = field(default_factory=lambda: deque(maxlen=KEPT_POINTS))
     latencies: deque[tuple[datetime, float]] = field(default_factory=lambda: deque(maxlen=KEPT_POINTS))
     """Observed p99 latency in seconds."""
+    record_shares: dict[str, float] = field(default_factory=dict)
+    """Topic → records per offset, where it was sampled."""
     acting_until: datetime | None = None
     capacity_per_member: float | None = None
     """Records/s of one member, configured or learned."""
@@ -223,6 +225,7 @@ def group_document(view: GroupView, now: datetime) -> dict[str, Any]:
         else {"from": instant(coming[0].start), "replicas": coming[0].replicas, "demand": round(coming[0].demand, 4)},
         "snapshot": None if view.snapshot is None else snapshot_document(view.snapshot),
         "capacity_per_member": view.capacity_per_member,
+        "record_shares": {topic: round(share, 4) for topic, share in view.record_shares.items()},
         "latency_p99_s": view.latencies[-1][1] if view.latencies else None,
         "scores": dict(view.scores),
         "ages": {kind: max((now - at).total_seconds(), 0.0) for kind, at in sorted(view.at.items())},

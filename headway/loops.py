@@ -27,6 +27,7 @@ from headway.board import GroupView, ReplicaPoint
 from headway.durations import parse_duration
 from headway.errors import HeadwayError, NotReady
 from headway.facts import recorded_states
+from headway.learned_series import LearnedSeries
 from headway.member_watch import MemberWatch
 from headway.sections import Mode
 from headway.wire import Document, instant, parse_instant, plan_document
@@ -143,7 +144,9 @@ class GroupRunner:
         self.app, self.name, self.service, self.every = app, name, service, every
         self.observer = observer
         own = app.settings.group(name)
-        self.topics = own.topics if own is not None else ()
+        view = app.board.get(name)
+        self.topics = view.topics if view is not None else own.topics if own is not None else ()
+        self.series = LearnedSeries(app.store, GroupId(name), self.topics)
         self.target = Guarded(target, app, bool(own is not None and own.approval))
         self.desk = desk_of(service, app.store)
         self.loop = ControlLoop(
@@ -339,6 +342,7 @@ class GroupRunner:
                 view.acting_until = now + lead
 
         self.app.board.update(self.name, "plan", change, now if tick.plan is not None else None)
+        self.series.note(policy.capacity_per_member, policy.lead_time)
         if estimate is not None and estimate.unlock is not None:
             self.app.board.problem(self.name, "capacity", estimate.unlock)
         if tick.actuation is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from forecaster.errors import SourceError
 from forecaster.ingest.recorder import Recorder, TickReport
 from forecaster.topics import GroupId
 from headway.application import Application
+from headway.board import GroupView
 from headway.errors import HeadwayError
 
 
@@ -49,10 +51,18 @@ def record_job(
             if failed is not None:
                 app.board.problem(group, "arrivals", failed)
             elif report.answered:
-                app.board.update(group, "arrivals", lambda view: None, report.at)
+                app.board.update(group, "arrivals", partial(_shown, report, topics), report.at)
         return f"{report.answered} of {report.partitions} partitions, {report.steps} steps"
 
     return job
+
+
+def _shown(report: TickReport, topics: Sequence[str], view: GroupView) -> None:
+    """Put what a tick said of a group on its view."""
+    latency_s = report.latency_p99_s.get(GroupId(view.name))
+    if latency_s is not None:
+        view.latencies.append((report.at, latency_s))
+    view.record_shares = {topic: share for topic, share in report.record_shares.items() if topic in topics}
 
 
 def _all(app: Application, groups: Mapping[GroupId, Sequence[str]], why: str) -> None:

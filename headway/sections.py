@@ -85,6 +85,8 @@ class StoreSettings(Section):
     """How series lie in the store; ``auto`` takes RedisTimeSeries where the server has it."""
     retention: Duration = timedelta(days=63)
     """How long per-step series are kept."""
+    memory_limit: str = Field(default="1gb", pattern=r"^[1-9]\d*(kb|mb|gb)$")
+    """Of the embedded server: it refuses writes beyond it, and evicts nothing; a server of yours has its own."""
 
 
 class KafkaSettings(Section):

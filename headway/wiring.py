@@ -51,7 +51,7 @@ def store_url(settings: Settings) -> Iterator[str]:
         return
     from forecaster.stores.embedded import EmbeddedServer
 
-    with EmbeddedServer(settings.state_folder / "store") as server:
+    with EmbeddedServer(settings.state_folder / "store", maxmemory=settings.store.memory_limit) as server:
         yield server.url
 
 
@@ -370,12 +370,14 @@ def _recording(
     settings, source = app.settings, open_source(app.settings, app.clock)
     groups = {GroupId(name): app.view(name).topics for name in settings.named_groups}
     step_s = min((settings.grid(name).step_s for name in settings.groups), default=60)
+    sampler = RecordSampler(settings.kafka_properties())
     recorder = Recorder(
         app.store,
         source,
         groups,
         policy=CountingPolicy.for_step(step_s),
-        delays=RecordSampler(settings.kafka_properties()).delays_ms,
+        delays=sampler.delays_ms,
+        shares=sampler.record_share,
         clock=app.clock,
     )
     stack.callback(recorder.close)

@@ -14,6 +14,7 @@ import numpy as np
 
 from forecaster.errors import SourceError, SourceUnavailable, StoreError
 from forecaster.ingest.base import OffsetSource
+from forecaster.ingest.bias import BiasWatch, Shares
 from forecaster.ingest.checkpoint import dump_counter, load_counter
 from forecaster.ingest.delay import OffsetHistory
 from forecaster.ingest.looks import looks
@@ -49,6 +50,10 @@ class TickReport:
     written: Written
     failures: Mapping[TopicPartition, str] = field(default_factory=dict)
     why: str | None = None
+    latency_p99_s: Mapping[GroupId, float] = field(default_factory=dict)
+    """Over the partitions whose delay is known; its resolution is the time between two ticks."""
+    record_shares: Mapping[str, float] = field(default_factory=dict)
+    """Topic → records per offset, where it was sampled: rates are too high by what is missing to 1."""
 
     @property
     def ok(self) -> bool:
@@ -64,6 +69,8 @@ class _Topic:
     consumed: dict[GroupId, Counter] = field(default_factory=dict)
     before: TopicLook | None = None
     history: OffsetHistory = field(default_factory=OffsetHistory)
+    shares: dict[int, int] = field(default_factory=dict)
+    """Partition → records per thousand offsets, sampled since the last step was written."""
 
 
 class Recorder:
@@ -84,6 +91,8 @@ class Recorder:
     delays
         Reads records' own timestamps (:meth:`forecaster.ingest.sampler.RecordSampler.delays_ms`); one group a tick,
         in turn. Where it says nothing, latency comes from the history of end offsets.
+    shares
+        Counts records among offsets (:meth:`forecaster.ingest.sampler.RecordSampler.record_share`); one topic a tick.
     clock
         Now, aware UTC.
 
@@ -116,6 +125,7 @@ class Recorder:
         topics: Sequence[str] = (),
         resets: Mapping[GroupId, Reset] | None = None,
         delays: Delays | None = None,
+        shares: Shares | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store, self._source, self._clock, self._delays = store, source, clock, delays
@@ -128,6 +138,7 @@ class Recorder:
         self._known: dict[str, _Topic] = {}
         self._writer = TickWriter(store)
         self._turns = 0
+        self._bias = None if shares is None else BiasWatch(shares)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -156,11 +167,22 @@ class Recorder:
         partitions = 0
         seen = looks(reading, self.topics)
         sampled = self._sampled(seen, groups)
+        self._sample_shares(seen)
+        delays: dict[GroupId, list[Ints]] = {}
         for topic, look in seen.items():
             partitions += look.partitions
-            ticks += self._facts(topic, look, sampled)
+            ticks += self._facts(topic, look, sampled, delays)
         return TickReport(
-            self._clock(), partitions, len(reading.samples), len(ticks), self._writer.write(ticks), reading.failures
+            self._clock(),
+            partitions,
+            len(reading.samples),
+            len(ticks),
+            self._writer.write(ticks),
+            reading.failures,
+            latency_p99_s={
+                group: float(np.percentile(np.concatenate(found), 99)) / 1000 for group, found in delays.items()
+            },
+            record_shares={} if self._bias is None else self._bias.shares(),
         )
 
     def close(self) -> None:
@@ -191,7 +213,16 @@ class Recorder:
             return {}
         return {(group, tp): delay for tp, delay in found.items()}
 
-    def _facts(self, topic: str, look: TopicLook, sampled: _Sampled) -> list[Tick]:
+    def _sample_shares(self, seen: Mapping[str, TopicLook]) -> None:
+        if self._bias is None:
+            return
+        pairs = {topic: (known.before, look) for topic, look in seen.items() if (known := self._known.get(topic))}
+        found = self._bias.look(pairs, self._clock())
+        if found is not None and found[1].share is not None:
+            tp, share = found[0], found[1].share
+            self._known[tp.topic].shares[tp.partition] = round(1000 * share)
+
+    def _facts(self, topic: str, look: TopicLook, sampled: _Sampled, delays: dict[GroupId, list[Ints]]) -> list[Tick]:
         known = self._known.get(topic)
         if known is None:
             known = self._known[topic] = self._restored(topic)
@@ -211,8 +242,16 @@ class Recorder:
         gauges: dict[SeriesKey, tuple[Ints, Mask]] = {}
         if last is not None:
             gauges[SeriesKey(topic, "end_offset", None, self.policy.step_s)] = (look.end, look.known)
+            if known.shares:
+                gauges[SeriesKey(topic, "records_permille", None, self.policy.step_s)] = _sparse(
+                    known.shares, look.partitions
+                )
+                known.shares = {}
         for group in self._groups_of[topic]:
             consumed, its_gauges = self._of_group(topic, group, look, known, sampled)
+            delay_ms, delay_known = its_gauges[SeriesKey(topic, "latency_ms", group, self.policy.step_s)]
+            if delay_known.any():
+                delays.setdefault(group, []).append(delay_ms[delay_known])
             self._add(columns, SeriesKey(topic, "consumed", group, self.policy.step_s), consumed)
             if last is not None:
                 gauges |= its_gauges
@@ -284,3 +323,12 @@ class Recorder:
             elif name.startswith("consumed:"):
                 found.consumed[GroupId(name.removeprefix("consumed:"))] = counter
         return found
+
+
+def _sparse(cells: Mapping[int, int], partitions: int) -> tuple[Ints, Mask]:
+    """Return the values of some partitions as a column."""
+    values, known = np.zeros(partitions, dtype=np.int64), np.zeros(partitions, dtype=np.bool_)
+    for partition, value in cells.items():
+        if partition < partitions:
+            values[partition], known[partition] = value, True
+    return values, known

@@ -13,35 +13,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as Wire
 
 from forecaster.errors import SourceUnavailable
+from forecaster.ingest.bias import RecordShare
 from forecaster.ingest.kafka import Properties, names
 from forecaster.topics import TopicPartition
 
 PARTITIONS_AT_ONCE = 50
 """So many partitions are sampled in one go; the others have their turn later."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordShare:
-    """How many of the offsets of a range were records that a ``read_committed`` consumer gets.
-
-    The rest are markers of transactions, aborted records, and what compaction has removed: an arrival rate from
-    offsets is too high by that much.
-    """
-
-    records: int
-    offsets: int
-
-    @property
-    def share(self) -> float | None:
-        """Records per offset, 0 … 1; None for an empty range."""
-        return self.records / self.offsets if self.offsets else None
 
 
 class RecordSampler:

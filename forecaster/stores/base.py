@@ -24,8 +24,9 @@ class SeriesKey:
     topic
         Topic name.
     metric
-        ``arrivals`` or ``end_offset`` (of the topic); ``lag``, ``consumed``, ``committed`` or ``latency_ms`` (of a
-        group).
+        ``arrivals``, ``end_offset`` or ``records_permille`` (of the topic); ``lag``, ``consumed``, ``committed`` or
+        ``latency_ms`` (of a group's partitions); ``capacity_milli`` or ``lead_time_ms`` (of a group as a whole, kept
+        as partition 0 of its first topic).
     group
         Group name for metrics that belong to (group, topic), else None.
     step_s
@@ -111,7 +112,8 @@ class Tick:
     columns: Mapping[SeriesKey, tuple[NDArray[np.int64], NDArray[np.bool_]]]
     topic_id: str | None = None
     offsets: Mapping[str, str] = field(default_factory=dict)
-    """Small strings kept beside the last tick (last offsets, leader epochs), so that a restart carries on."""
+    """Small strings kept beside the last tick (last offsets, leader epochs), so that a restart carries on; none leaves
+    those that are there."""
 
     def __post_init__(self) -> None:
         for key, (values, known) in self.columns.items():
@@ -189,6 +191,10 @@ class SeriesStore(Protocol):
 
         A sum is known only where every step of the hour is; the maximum where any is. They outlive the steps.
         """
+        ...
+
+    def backfill_hourly(self, key: SeriesKey, sums: Cells, peaks: Cells) -> None:
+        """Write hours whose steps are kept no longer (:meth:`read_hourly`); both count hours since 1970. Idempotent."""
         ...
 
     def topics(self) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ class MemorySeriesStore:
                 for key, (values, known) in tick.columns.items():
                     self._write(topic, key, Cells(tick.index, values[:, None], known[:, None]))
                 if topic.last_s is None or start_s >= topic.last_s:
-                    topic.offsets = dict(tick.offsets)
+                    topic.offsets = dict(tick.offsets) or topic.offsets
                     topic.topic_id = tick.topic_id or topic.topic_id
                 self._advance(topic, tick.step_s, start_s)
                 day = start_s // DAY_S
@@ -112,6 +112,16 @@ class MemorySeriesStore:
             sums = topic.sums.get(key, {}) if topic else {}
             peaks = topic.peaks.get(key, {}) if topic else {}
             return _gather(sums, first_hour, end_hour, HOUR_S), _gather(peaks, first_hour, end_hour, HOUR_S)
+
+    def backfill_hourly(self, key: SeriesKey, sums: Cells, peaks: Cells) -> None:
+        """Write hours whose steps are kept no longer (:meth:`SeriesStore.backfill_hourly`)."""
+        with self._lock:
+            topic = self._topics.setdefault(key.topic, _Topic(key.step_s))
+            for kept, cells in ((topic.sums, sums), (topic.peaks, peaks)):
+                days = kept.setdefault(key, {})
+                for day in days_between(cells.first_index, cells.end_index, HOUR_S):
+                    first, end = day_range(day, HOUR_S)
+                    days[day] = join([*([days[day]] if day in days else []), join([cells], first, end)], first, end)
 
     def topics(self) -> tuple[str, ...]:
         """Return the recorded topics, sorted."""

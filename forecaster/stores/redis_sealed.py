@@ -89,6 +89,14 @@ class SealedDays:
         for month, hours in months.items():
             self._keep_month(key, month, hours)
 
+    def keep_hours(self, key: SeriesKey, sums: Cells, peaks: Cells) -> None:
+        """Keep hours, month by month, beside those that are there."""
+        first, end = min(sums.first_index, peaks.first_index), max(sums.end_index, peaks.end_index)
+        for month, begin, after in _months(first, end):
+            mine = [join([cells], max(begin, first), min(after, end)) for cells in (sums, peaks)]
+            if mine[0].known.any() or mine[1].known.any():
+                self._keep_month(key, month, [(mine[0], mine[1])])
+
     def read_hourly(self, key: SeriesKey, first_hour: int, end_hour: int) -> tuple[Cells, Cells]:
         """Return the hourly sums and maxima of ``[first_hour, end_hour)``."""
         sums: list[Cells] = []

@@ -149,6 +149,10 @@ class RedisSeriesStore:
         """Return hourly sums and maxima (:meth:`SeriesStore.read_hourly`)."""
         return self._sealed.read_hourly(key, first_hour, end_hour)
 
+    def backfill_hourly(self, key: SeriesKey, sums: Cells, peaks: Cells) -> None:
+        """Write hours whose steps are kept no longer (:meth:`SeriesStore.backfill_hourly`)."""
+        self._sealed.keep_hours(key, sums, peaks)
+
     def topics(self) -> tuple[str, ...]:
         """Return the recorded topics, sorted."""
         members = self._link.call(self._keys.index, "SMEMBERS", self._keys.index)

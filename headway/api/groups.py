@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from datetime import timedelta
+from typing import Annotated, Literal
 
-import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from balancer.errors import PlanStoreUnavailable
 from forecaster.forecast import Forecast
-from forecaster.stores.base import SeriesKey
 from forecaster.topics import GroupId
 from headway.api.problems import problem
+from headway.api.series import OF_THE_GROUP, latency, of_the_group, recorded
 from headway.application import Application
-from headway.board import GroupView, group_document, plan_view
+from headway.board import group_document, plan_view
 from headway.durations import parse_duration
 from headway.wire import Document, decision_document, encode, forecast_document, instant, parse_instant
 
 router = APIRouter(prefix="/v1", tags=["groups"])
-MAX_CELLS = 500_000
 JSON = "application/json"
 
 
@@ -149,13 +147,18 @@ def moves(group: str, app: App) -> Response:
 def series(
     group: str,
     app: App,
-    name: Annotated[Literal["arrivals", "lag", "latency", "replicas"], Query()] = "arrivals",
+    name: Annotated[Literal["arrivals", "lag", "latency", "replicas", "capacity", "lead_time"], Query()] = "arrivals",
     by: By = "topic",
     start: Annotated[str | None, Query(alias="from", description="ISO 8601; a day before `to` by default.")] = None,
     to: Annotated[str | None, Query(description="ISO 8601; now by default.")] = None,
     topic: Annotated[str | None, Query()] = None,
 ) -> Response:
-    """Return a recorded series: arrivals in records/s, lag in records, latency in seconds; gaps are null."""
+    """Return a recorded series; what is not known is null, or has no point.
+
+    Arrivals in records/s, lag in records; latency as the 99th percentile over the partitions whose delay is known, in
+    seconds, too high by up to ``resolution_s``; capacity of a member in records/s and lead time in seconds, as learned
+    or set.
+    """
     view = app.view(group)
     try:
         end_at = parse_instant(to) if to is not None else app.clock()
@@ -172,47 +175,11 @@ def series(
         ]
         return as_json(encode({"name": name, "unit": "members", "points": rows}))
     if name == "latency":
-        points_s = [{"at": instant(at), "p99_s": v} for at, v in view.latencies if start_at <= at < end_at]
-        return as_json(encode({"name": name, "unit": "seconds", "points": points_s}))
+        return as_json(encode(latency(app, view, start_at, end_at)))
+    if name in OF_THE_GROUP:
+        return as_json(encode(of_the_group(app, view, name, start_at, end_at)))
     chosen = topic if topic is not None else (view.topics[0] if view.topics else None)
     if chosen is None or chosen not in view.topics:
         return problem(404, "Unknown topic", f"group {group} reads {', '.join(view.topics) or 'no topic yet'}")
-    return _recorded(app, view, name, chosen, by, start_at, end_at)
-
-
-def _recorded(
-    app: Application, view: GroupView, name: str, topic: str, by: str, start_at: Any, end_at: Any
-) -> Response:
-    grid = app.settings.grid(view.name)
-    meta = app.store.meta(topic)
-    step_s = meta.step_s if meta is not None else grid.step_s
-    first, end = int(start_at.timestamp() // step_s), int(end_at.timestamp() // step_s)
-    width = max(meta.partitions if meta is not None else 1, 1)
-    if (end - first) * width > MAX_CELLS:
-        return problem(
-            422, "Too much at once", f"{(end - first) * width} cells; ask for at most {MAX_CELLS}: a shorter range"
-        )
-    key = SeriesKey(topic, name, view.name if name == "lag" else None, step_s)
-    cells = app.store.read(key, first, end)
-    divisor = float(step_s) if name == "arrivals" else 1.0
-    document: Document = {
-        "name": name,
-        "topic": topic,
-        "unit": "records/s" if name == "arrivals" else "records",
-        "step_s": step_s,
-        "from": instant(datetime.fromtimestamp(first * step_s, UTC)),
-    }
-    if by == "topic":
-        known = cells.known.all(axis=0) if cells.partitions else np.zeros(end - first, dtype=bool)
-        total = cells.values.sum(axis=0) if cells.partitions else np.zeros(end - first)
-        document["values"] = _with_nulls(total / divisor, known)
-    else:
-        document["partitions"] = [
-            {"partition": p, "values": _with_nulls(cells.values[p] / divisor, cells.known[p])}
-            for p in range(cells.partitions)
-        ]
-    return as_json(encode(document))
-
-
-def _with_nulls(values: Any, known: Any) -> list[float | None]:
-    return [v if k else None for v, k in zip(np.round(values, 4).tolist(), known.tolist(), strict=True)]
+    found = recorded(app, view, name, chosen, by, start_at, end_at)
+    return found if isinstance(found, Response) else as_json(encode(found))

@@ -317,6 +317,22 @@ def test_prune_drops_old_steps_and_keeps_their_hours(make: Make) -> None:
     assert store.read_hourly(ARRIVALS, DAY0 * 24, (DAY0 + 6) * 24)[0].known.all()
 
 
+def test_hours_may_be_written_where_the_steps_are_gone(make: Make) -> None:
+    store = make(retention=Retention(steps=timedelta(days=2), hourly=timedelta(days=400)))
+    store.backfill(ARRIVALS, history(I0, 1440, gaps=0.0))
+    first = (DAY0 - 40) * 24 + 5  # over the end of a month
+    sums, peaks = history(first, 24 * 20, gaps=0.3), history(first, 24 * 20, gaps=0.1, seed=1)
+    for _ in range(2):
+        store.backfill_hourly(ARRIVALS, sums, peaks)
+    found = store.read_hourly(ARRIVALS, first, first + 24 * 20)
+    assert same(found[0], sums)
+    assert same(found[1], peaks)
+    assert store.read_hourly(ARRIVALS, DAY0 * 24, (DAY0 + 1) * 24)[0].known.all()
+    store.backfill_hourly(ARRIVALS, Cells(first, sums.values[:1, :3] + 1, ~sums.known[:1, :3]), peaks)
+    again = store.read_hourly(ARRIVALS, first, first + 3)[0]
+    assert again.known[0].all()  # beside what was there, not instead of it
+
+
 def test_prune_does_not_drop_a_topic_for_having_stopped(store: SeriesStore) -> None:
     store.backfill(ARRIVALS, history(I0, 1440))
     assert store.prune("orders", T0 + timedelta(days=9000)) == 0
@@ -353,6 +369,10 @@ def test_topic_id_and_offsets_follow_the_newest_tick(store: SeriesStore) -> None
     meta = store.meta("orders")
     assert meta is not None
     assert (meta.topic_id, dict(meta.offsets), meta.last_index) == ("b", {"0": "20", "1": "3"}, I0 + 5)
+    store.append([tick(I0 + 5, 9, key=LAG), tick(I0 + 6, 9, key=LAG)])  # somebody else's tick, who keeps none
+    meta = store.meta("orders")
+    assert meta is not None
+    assert (dict(meta.offsets), meta.last_index) == ({"0": "20", "1": "3"}, I0 + 6)
 
 
 def test_two_step_lengths_of_one_topic(store: SeriesStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from forecaster.errors import InputRefused, SampleRejected
 from forecaster.exchange import COLUMNS, export_series, import_series
 from forecaster.stores.base import Cells, SeriesKey
 from forecaster.stores.memory import MemorySeriesStore
+from forecaster.stores.retention import Retention
 
 I0 = 29_000_000
 ARRIVALS = SeriesKey("orders", "arrivals")
@@ -55,6 +56,27 @@ def test_d7_what_goes_out_comes_in_equal_elsewhere(store: MemorySeriesStore, tmp
     assert [p.name for p in tmp_path.iterdir()] == [file.name]
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv.gz"])
+def test_hours_older_than_the_steps_go_out_and_come_in_too(tmp_path: Path, ending: str) -> None:
+    old = MemorySeriesStore(Retention(steps=timedelta(days=3)))
+    rng = np.random.default_rng(2)
+    day0, days = 20_000, 9
+    values = rng.integers(0, 2**33, (2, days * 1440))
+    known = rng.random((2, days * 1440)) > 0.001
+    old.backfill(ARRIVALS, Cells(day0 * 1440, np.where(known, values, 0), known))
+    old.prune("orders", datetime(2026, 1, 5, tzinfo=UTC))
+    file = tmp_path / f"orders.{ending}"
+    out = export_series(old, "orders", file)
+    new = MemorySeriesStore()
+    for _ in range(2):
+        assert import_series(new, "orders", file).rows == out.rows
+    assert new.read(ARRIVALS, day0 * 1440, (day0 + 5) * 1440).known.sum() == 0
+    for a, b in zip(*(s.read_hourly(ARRIVALS, day0 * 24, (day0 + days) * 24) for s in (old, new)), strict=True):
+        assert a.known[:, : 5 * 24].any()
+        assert np.array_equal(a.values, b.values)
+        assert np.array_equal(a.known, b.known)
+
+
 def test_a_csv_says_what_it_holds(tmp_path: Path) -> None:
     store = MemorySeriesStore()
     index = int(pd.Timestamp("2026-01-05T09:00Z").timestamp()) // 60
@@ -70,6 +92,8 @@ def test_a_csv_says_what_it_holds(tmp_path: Path) -> None:
         ("2026-01-05T09:00:00,arrivals,,60,0,5", r"in.csv:3: timestamp .* zone"),
         ("yesterday,arrivals,,60,0,5", r"in.csv:3: timestamp 'yesterday'"),
         ("2026-01-05T09:00:30Z,arrivals,,60,0,5", r"in.csv:3: timestamp .* start of a step"),
+        ("2026-01-05T09:01:00Z,arrivals:hourly_sum,,60,0,5", r"in.csv:3: timestamp .* start of an hour"),
+        ("2026-01-05T09:00:00Z,arrivals:daily,,60,0,5", r"in.csv:3: metric 'arrivals:daily' .*:hourly_sum"),
         ("2026-01-05T09:01:00Z,arrivals,,7,0,5", r"in.csv:3: step_s '7'"),
         ("2026-01-05T09:01:00Z,arrivals,,60,-1,5", r"in.csv:3: partition '-1'"),
         ("2026-01-05T09:01:00Z,arrivals,,60,9999999,5", r"in.csv:3: partition"),

@@ -1,0 +1,97 @@
+"""Recorded series as documents: arrivals and lag, latency, and what was learned of a group."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from starlette.responses import Response
+
+from forecaster.stores.base import Cells, SeriesKey
+from headway.api.problems import problem
+from headway.application import Application
+from headway.board import GroupView
+from headway.learned_series import CAPACITY, LEAD_TIME
+from headway.wire import Document, instant
+
+MAX_CELLS = 500_000
+
+OF_THE_GROUP = {"capacity": (CAPACITY, "records/s", "records_per_s"), "lead_time": (LEAD_TIME, "seconds", "seconds")}
+
+
+def latency(app: Application, view: GroupView, start_at: datetime, end_at: datetime) -> Document:
+    """Return the 99th percentile a step over the partitions of the group's topics; of a replay what it measured."""
+    document: Document = {"name": "latency", "unit": "seconds", "resolution_s": None}
+    found: dict[int, list[int]] = {}
+    for topic in view.topics:
+        step_s, first, cells = _cells(app, topic, "latency_ms", view.name, start_at, end_at)
+        document["resolution_s"] = max(document["resolution_s"] or 0, step_s)
+        for step in np.flatnonzero(cells.known.any(axis=0)).tolist():
+            found.setdefault((first + step + 1) * step_s, []).extend(cells.values[cells.known[:, step], step].tolist())
+    points = [(datetime.fromtimestamp(at, UTC), float(np.percentile(ms, 99)) / 1000) for at, ms in found.items()]
+    chosen = sorted(points) or [point for point in view.latencies if start_at <= point[0] < end_at]
+    document["points"] = [{"at": instant(at), "p99_s": round(p99_s, 3)} for at, p99_s in chosen]
+    return document
+
+
+def of_the_group(app: Application, view: GroupView, name: str, start_at: datetime, end_at: datetime) -> Document:
+    """Return what was learned of the group as a whole, one point a step at which it was known."""
+    metric, unit, field = OF_THE_GROUP[name]
+    points = []
+    for topic in view.topics[:1]:
+        step_s, first, cells = _cells(app, topic, metric, view.name, start_at, end_at)
+        for step in np.flatnonzero(cells.known.any(axis=0)).tolist():
+            at = instant(datetime.fromtimestamp((first + step) * step_s, UTC))
+            points.append({"at": at, field: int(cells.values[0, step]) / 1000})
+    return {"name": name, "unit": unit, "points": points}
+
+
+def _cells(
+    app: Application, topic: str, metric: str, group: str, start_at: datetime, end_at: datetime
+) -> tuple[int, int, Cells]:
+    meta = app.store.meta(topic)
+    step_s = meta.step_s if meta is not None else app.settings.grid(group).step_s
+    first, end = int(start_at.timestamp() // step_s), int(end_at.timestamp() // step_s)
+    count = meta.partitions if meta is not None else 1
+    first = max(first, end - MAX_CELLS // max(count, 1))  # the newest, where all would be too much at once
+    return step_s, first, app.store.read(SeriesKey(topic, metric, group, step_s), first, end)
+
+
+def recorded(
+    app: Application, view: GroupView, name: str, topic: str, by: str, start_at: datetime, end_at: datetime
+) -> Document | Response:
+    """Return arrivals or lag of one topic, or the problem that they are too many."""
+    grid = app.settings.grid(view.name)
+    meta = app.store.meta(topic)
+    step_s = meta.step_s if meta is not None else grid.step_s
+    first, end = int(start_at.timestamp() // step_s), int(end_at.timestamp() // step_s)
+    width = max(meta.partitions if meta is not None else 1, 1)
+    if (end - first) * width > MAX_CELLS:
+        return problem(
+            422, "Too much at once", f"{(end - first) * width} cells; ask for at most {MAX_CELLS}: a shorter range"
+        )
+    key = SeriesKey(topic, name, view.name if name == "lag" else None, step_s)
+    cells = app.store.read(key, first, end)
+    divisor = float(step_s) if name == "arrivals" else 1.0
+    document: Document = {
+        "name": name,
+        "topic": topic,
+        "unit": "records/s" if name == "arrivals" else "records",
+        "step_s": step_s,
+        "from": instant(datetime.fromtimestamp(first * step_s, UTC)),
+    }
+    if by == "topic":
+        known = cells.known.all(axis=0) if cells.partitions else np.zeros(end - first, dtype=bool)
+        total = cells.values.sum(axis=0) if cells.partitions else np.zeros(end - first)
+        document["values"] = _with_nulls(total / divisor, known)
+    else:
+        document["partitions"] = [
+            {"partition": p, "values": _with_nulls(cells.values[p] / divisor, cells.known[p])}
+            for p in range(cells.partitions)
+        ]
+    return document
+
+
+def _with_nulls(values: Any, known: Any) -> list[float | None]:
+    return [v if k else None for v, k in zip(np.round(values, 4).tolist(), known.tolist(), strict=True)]
