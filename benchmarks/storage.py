@@ -1,7 +1,11 @@
 """Series in Redis beside plain RedisTimeSeries, on the same servers in the same run: ``python -m benchmarks.storage``.
 
 Ratios are ours ÷ the rival's, medians of several rounds. The rival is what one would write by hand: ``TS.MADD`` per
-topic in one pipeline, ``TS.MRANGE`` a day at a time, through redis-py with hiredis.
+topic in one pipeline, ``TS.MRANGE`` a day at a time, through redis-py with hiredis. What the rival would need hours for
+it does on fewer days, and its cost counts by the sample; the figures say on how many.
+
+Each part (``--only``) stands for itself and keeps its figures in the result file, so that a long run may be made in
+pieces.
 """
 
 from __future__ import annotations
@@ -135,13 +139,23 @@ def tick_costs(rows: RedisSeriesStore, client: redis.Redis, rounds: int) -> dict
     }
 
 
-def reading(url: str, client: redis.Redis, partitions: int, days: int, rounds: int) -> dict[str, float]:
-    """Weeks of one topic into numpy: sealed days beside TS.MRANGE, with what other clients wait meanwhile."""
+def reading(
+    url: str, client: redis.Redis, partitions: int, days: int, rival_days: int, rounds: int
+) -> dict[str, float]:
+    """Weeks of one topic into numpy: sealed days beside TS.MRANGE, with what other clients wait meanwhile.
+
+    The rival reads the newest ``rival_days`` of them; costs are compared by the sample.
+    """
     values = arrivals(partitions, days)
     cells = Cells(DAY0 * STEPS, values, np.ones(values.shape, dtype=np.bool_))
     key = SeriesKey("weeks", "arrivals")
+    split = (days - rival_days) * STEPS
+    with closing(open_store(url, "bench", layout="rows")) as sealed_only:
+        for day in range(0, split, 7 * STEPS):
+            part = slice(day, min(day + 7 * STEPS, split))
+            sealed_only.backfill(key, Cells(cells.first_index + day, values[:, part], cells.known[:, part]))
     with closing(open_store(url, "bench", layout="timeseries")) as native:
-        native.backfill(key, cells)
+        native.backfill(key, Cells(cells.first_index + split, values[:, split:], cells.known[:, split:]))
     names = [RedisKeys("bench").timeseries(key, p) for p in range(partitions)]
     infos = [client.execute_command("TS.INFO", name) for name in names[:: max(partitions // 20, 1)]]
     facts = [dict(zip(info[::2], info[1::2], strict=True)) for info in infos]
@@ -156,7 +170,7 @@ def reading(url: str, client: redis.Redis, partitions: int, days: int, rounds: i
         return int(max(found))
 
     sealed, mrange, sealed_stalls, mrange_stalls = [], [], [], []
-    with closing(open_store(url, "bench", layout="timeseries")) as store:
+    with closing(open_store(url, "bench", layout="rows")) as store:
         for _ in range(rounds):
             client.slowlog_reset()
             with measured(client) as cost:
@@ -166,7 +180,7 @@ def reading(url: str, client: redis.Redis, partitions: int, days: int, rounds: i
             assert np.array_equal(read.values, values)
             out = np.zeros(values.shape, dtype=np.int64)
             with measured(client) as cost:
-                for day in range(days):
+                for day in range(days - rival_days, days):
                     start = (DAY0 + day) * 86_400_000
                     answer = client.execute_command(
                         "TS.MRANGE", start, start + 86_399_999, "WITHLABELS", "FILTER", "topic=weeks", "metric=arrivals"
@@ -178,18 +192,21 @@ def reading(url: str, client: redis.Redis, partitions: int, days: int, rounds: i
                         out[row, at] = pairs[:, 1].astype(np.int64)
             mrange.append(cost)
             mrange_stalls.append(stall_us())
-            assert np.array_equal(out, values)
+            assert np.array_equal(out[:, split:], values[:, split:])
     client.config_set("slowlog-log-slower-than", 10_000)
-    median = statistics.median
+    median, more = statistics.median, days / rival_days
     return {
         "ts_bytes_per_sample": ts_bytes,
         "sealed_bytes_per_sample": sealed_bytes,
-        "sealed_vs_mrange_wall": median(c.wall_s for c in sealed) / median(c.wall_s for c in mrange),
-        "sealed_vs_mrange_server_cpu": sum(c.server_cpu_s for c in sealed) / sum(c.server_cpu_s for c in mrange),
+        "sealed_vs_mrange_wall": median(c.wall_s for c in sealed) / (more * median(c.wall_s for c in mrange)),
+        "sealed_vs_mrange_server_cpu": sum(c.server_cpu_s for c in sealed)
+        / (more * sum(c.server_cpu_s for c in mrange)),
         "longest_stall_vs_mrange": median(sealed_stalls) / median(mrange_stalls),
         "sealed_read_wall_s": median(c.wall_s for c in sealed),
         "mrange_read_wall_s": median(c.wall_s for c in mrange),
-        "read_days": days,
+        "read_partitions": partitions,
+        "sealed_read_days": days,
+        "mrange_read_days": rival_days,
     }
 
 
@@ -213,27 +230,31 @@ def open_day(url: str, partitions: int, rounds: int) -> dict[str, float]:
     return {"open_day_rows_vs_ts_wall": statistics.median(walls["rows"]) / statistics.median(walls["timeseries"])}
 
 
-def backfill(url: str, client: redis.Redis) -> dict[str, float]:
-    """Two weeks of history behind two weeks that are there: beside the series and swapped, or into it."""
-    values = arrivals(10, 28, seed=7)
+def backfill(url: str, client: redis.Redis, newer_days: int) -> float:
+    """Two weeks of history behind some days that are there: beside the series and swapped, or into it.
+
+    Returns the server's CPU time of the former over that of the latter.
+    """
+    values = arrivals(10, 14 + newer_days, seed=7)
     older = Cells(DAY0 * STEPS, values[:, : 14 * STEPS], np.ones((10, 14 * STEPS), dtype=np.bool_))
-    newer = Cells((DAY0 + 14) * STEPS, values[:, 14 * STEPS :], np.ones((10, 14 * STEPS), dtype=np.bool_))
+    newer = Cells((DAY0 + 14) * STEPS, values[:, 14 * STEPS :], np.ones((10, newer_days * STEPS), dtype=np.bool_))
     key = SeriesKey("late", "arrivals")
-    with closing(open_store(url, "draft", layout="timeseries")) as store:
+    drafted, direct = f"draft-{newer_days}", f"live-{newer_days}"
+    with closing(open_store(url, drafted, layout="timeseries")) as store:
         store.backfill(key, newer)
         with measured(client) as draft:
             store.backfill(key, older)
-    with closing(open_store(url, "live", layout="timeseries")) as store:
+    with closing(open_store(url, direct, layout="timeseries")) as store:
         store.backfill(key, newer)
     with measured(client) as live:
         for p in range(10):
-            name = RedisKeys("live").timeseries(key, p)
+            name = RedisKeys(direct).timeseries(key, p)
             for start in range(0, older.steps, 2000):
                 words: list[Any] = []
                 for i, value in enumerate(older.values[p, start : start + 2000].tolist(), older.first_index + start):
                     words += (name, i * 60_000, value)
                 client.execute_command("TS.MADD", *words)
-    return {"backfill_draft_vs_live_server_cpu": draft.server_cpu_s / live.server_cpu_s}
+    return draft.server_cpu_s / live.server_cpu_s
 
 
 def killed(folder: Path, times: int) -> dict[str, float]:
@@ -284,47 +305,75 @@ def shown(figures: dict[str, float]) -> dict[str, float]:
     return figures
 
 
+PARTS = ("ticks", "open_day", "backfill", "reading", "killed", "first_write")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--partitions", type=int, default=1000)
-    parser.add_argument("--days", type=int, default=56, help="days read by both sides; 56 is eight weeks")
+    parser.add_argument("--days", type=int, default=56, help="days read from sealed blocks; 56 is eight weeks")
+    parser.add_argument("--rival-days", type=int, default=2, help="days read by TS.MRANGE")
+    parser.add_argument("--only", choices=PARTS, action="append", help="parts to run; the others keep their figures")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "storage.json")
     args = parser.parse_args()
-    figures: dict[str, float] = {}
+    parts = args.only or PARTS
+    kept: dict[str, Any] = json.loads(args.out.read_text()) if args.only and args.out.exists() else {}
+    figures: dict[str, float] = {k: v for k, v in kept.items() if isinstance(v, int | float)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with timeseries_server(folder / "server") as server, server.client() as client:
             about = client.info("server")
-            with closing(open_store(server.url, "bench", layout="rows")) as rows:
-                figures |= shown(tick_costs(rows, client, max(args.rounds * 4, 10)))
-            figures |= shown(open_day(server.url, args.partitions, args.rounds))
-            figures |= shown(backfill(server.url, client))
-            client.flushall()
-            figures |= shown(reading(server.url, client, args.partitions, args.days, args.rounds))
-        figures |= shown(killed(folder / "killed", 6))
-        figures |= shown(first_write(folder / "first", args.rounds))
+            if "ticks" in parts:
+                with closing(open_store(server.url, "bench", layout="rows")) as rows:
+                    figures |= shown(tick_costs(rows, client, max(args.rounds * 4, 10)))
+                client.flushall()
+            if "open_day" in parts:
+                figures |= shown(open_day(server.url, args.partitions, args.rounds))
+                client.flushall()
+            if "backfill" in parts:
+                for name_of, newer_days in (("", 1), ("_with_as_much_newer", 14)):
+                    ratio = statistics.median(backfill(server.url, client, newer_days) for _ in _flushed(client, 3))
+                    figures |= shown({f"backfill_draft_vs_live_server_cpu{name_of}": ratio})
+            if "reading" in parts:
+                client.flushall()
+                figures |= shown(reading(server.url, client, args.partitions, args.days, args.rival_days, args.rounds))
+        if "killed" in parts:
+            figures |= shown(killed(folder / "killed", 6))
+        if "first_write" in parts:
+            figures |= shown(first_write(folder / "first", args.rounds))
+    machine = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+        "load_average": [round(load, 1) for load in os.getloadavg()],
+        "command": f"python -m benchmarks.storage {' '.join(sys.argv[1:])}".strip(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
     report = {
         **{k: round(float(v), 5) for k, v in figures.items()},
         "goals": {k: round(v, 5) for k, v in GOALS.items()},
-        "met": {k: figures[k] <= goal for k, goal in GOALS.items()},
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
-        "load_average": [round(load, 1) for load in os.getloadavg()],
+        "met": {k: k in figures and figures[k] <= goal for k, goal in GOALS.items()},
+        **machine,
+        "parts": {**kept.get("parts", {}), **dict.fromkeys(parts, machine)},
         "versions": {
             "python": platform.python_version(),
             "valkey": about.get("valkey_version"),
             "redistimeseries": "1.12",
             **{name: version(name) for name in ("redis", "hiredis", "numpy")},
         },
-        "command": f"python -m benchmarks.storage {' '.join(sys.argv[1:])}".strip(),
-        "at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=2) + "\n")
     for key, goal in GOALS.items():
-        print(f"{key:38} {figures[key]:>10.4g}   goal ≤ {goal:<8.4g} {'met' if figures[key] <= goal else 'MISSED'}")
+        have = figures.get(key, float("nan"))
+        print(f"{key:38} {have:>10.4g}   goal ≤ {goal:<8.4g} {'met' if have <= goal else 'MISSED'}")
     others = {k: v for k, v in figures.items() if k not in GOALS}
     print("\n" + "  ".join(f"{k} {v:.4g}" for k, v in others.items()))
+
+
+def _flushed(client: redis.Redis, times: int) -> Iterator[int]:
+    for n in range(times):
+        client.flushall()
+        yield n
 
 
 if __name__ == "__main__":

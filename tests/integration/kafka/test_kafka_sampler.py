@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
 
+from forecaster.ingest.kafka import KafkaOffsetSource
+from forecaster.ingest.recorder import Recorder
 from forecaster.ingest.sampler import RecordSampler
+from forecaster.stores.base import SeriesKey
+from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import TopicPartition
 from tests.peers.kafka import Kafka
 
@@ -47,3 +52,38 @@ def test_a12_markers_and_aborted_records_are_offsets_but_no_records(
     assert sampler.record_share(TopicPartition(topic, 0), 5, 5).share is None
     part = sampler.record_share(TopicPartition(topic, 0), 0, 40, most=8)
     assert (part.records, part.offsets) == (6, 8)
+
+
+def test_a12_the_bias_of_a_transactional_topic_is_recorded_beside_its_rates(
+    kafka: Kafka, make_topic: Callable[..., str], send: Callable[[str, int, int], None]
+) -> None:
+    topic, plain = make_topic(1), make_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"x-{topic}", "log_level": 0})
+    producer.init_transactions(60)
+    now = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+    store = MemorySeriesStore(clock=lambda: now)
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    recorder = Recorder(
+        store,
+        KafkaOffsetSource(properties, clock=lambda: now),
+        {},
+        topics=(topic, plain),
+        shares=RecordSampler(properties, budget_s=20).record_share,
+        clock=lambda: now,
+    )
+    with closing(recorder):
+        for _ in range(4):
+            for _ in range(5):
+                producer.begin_transaction()
+                for _ in range(4):
+                    producer.produce(topic, b"x", partition=0)
+                producer.commit_transaction(30)
+            send(plain, 0, 20)
+            report = recorder.tick()
+            now += timedelta(minutes=1)
+    assert report.record_shares == {topic: 0.8, plain: 1.0}  # four records and a marker
+    first = int(now.timestamp()) // 60 - 4
+    arrivals = store.read(SeriesKey(topic, "arrivals"), first, first + 4)
+    assert arrivals.values[arrivals.known].tolist() == [25, 25, 25]  # offsets, as they are
+    kept = store.read(SeriesKey(topic, "records_permille"), first, first + 4)
+    assert kept.values[kept.known].tolist() == [800]

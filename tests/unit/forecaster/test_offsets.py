@@ -123,7 +123,7 @@ def test_a15_a24_k7_what_was_not_answered_is_missing_and_never_zero() -> None:
     assert not {0, 1} & set(w.steps)
 
 
-def test_a25_bursts_between_looks_are_counted_whole() -> None:
+def test_a25_d5_bursts_between_looks_are_counted_whole() -> None:
     w = Watch().see(0, 0).see(10, 1_000_000).see(20, 1_000_000)
     assert w.steps == {0: 1_000_000, 1: 0}
 

@@ -10,12 +10,15 @@ import pytest
 from forecaster.errors import SourceRefused, SourceUnavailable
 from forecaster.ingest import kafka, sampler
 from forecaster.ingest.base import OffsetReading, OffsetSample
+from forecaster.ingest.bias import RecordShare
 from forecaster.ingest.recorder import Recorder
 from forecaster.stores.base import SeriesKey
 from forecaster.topics import GroupId, TopicPartition
 from headway import wiring
 from headway.board import group_document
+from headway.discovery import Discovery
 from headway.errors import HeadwayError
+from headway.learned_series import LearnedSeries
 from headway.recording import record_job
 from headway.settings import Settings
 from tests.unit.headway.conftest import NOW
@@ -101,3 +104,63 @@ def test_a_short_step_is_wired_with_a_tolerance_of_its_own_and_delays_are_sample
     ]
     late = application.store.read(SeriesKey("orders", "latency_ms", "orders", 1), index + 1, index + 2)
     assert late.values.tolist() == [[1234]]
+
+
+def test_latency_and_the_share_of_records_are_shown_by_the_api(application, client, source):
+    clock = [NOW - timedelta(minutes=6)]
+    application.store._clock = application.clock = lambda: clock[0]
+    recorder = Recorder(
+        application.store,
+        source,
+        GROUPS,
+        clock=application.clock,
+        shares=lambda tp, first, end: RecordShare((end - first) * 3 // 4, end - first),
+    )
+    job = record_job(application, recorder, GROUPS)
+    for n in range(5):  # a hundred records a minute; the group is half a minute behind
+        end = 100 * n
+        tp = TopicPartition("orders", 0)
+        reading = OffsetSample(clock[0], 0, end, {GroupId("orders"): max(end - 50, 0)})
+        source.reading = OffsetReading({tp: reading}, {}, {"orders": 1})
+        job()
+        clock[0] += timedelta(minutes=1)
+    latency = client.get("/v1/groups/orders/series", params={"name": "latency"}).json()
+    assert (latency["unit"], latency["resolution_s"]) == ("seconds", 60)
+    assert [point["p99_s"] for point in latency["points"]] == [0.0, 30.0, 30.0, 30.0, 30.0]
+    group = client.get("/v1/groups/orders").json()
+    assert (group["record_shares"], group["latency_p99_s"]) == ({"orders": 0.75}, 30.0)
+    assert client.get("/v1/groups/bills").json()["record_shares"] == {}
+
+
+def test_capacity_and_lead_time_are_series_learned_or_set(application, client, source, job):
+    for n in (2, 1):
+        source.reading = OffsetReading({TopicPartition("orders", 0): sample(NOW - timedelta(minutes=n), 10 - n)})
+        job()
+    series = LearnedSeries(application.store, GroupId("orders"), ("orders",))
+    series.note(None, None)
+    series.note(12.5, timedelta(seconds=45))
+    series.note(99.0, timedelta(seconds=99))  # the step has its value
+    for name, unit, point in (("capacity", "records/s", "records_per_s"), ("lead_time", "seconds", "seconds")):
+        found = client.get("/v1/groups/orders/series", params={"name": name}).json()
+        assert (found["name"], found["unit"]) == (name, unit)
+        assert [p[point] for p in found["points"]] == [12.5 if name == "capacity" else 45.0]
+    assert client.get("/v1/groups/bills/series", params={"name": "capacity"}).json()["points"] == []
+    LearnedSeries(application.store, GroupId("bills"), ()).note(1.0, None)
+
+
+def test_groups_that_a_pattern_fits_are_found_once_and_recorded(application, source):
+    met = []
+    source.kinds = lambda: {GroupId(name): "classic" for name in ("eu-orders", "us-orders", "orders", "bills")}
+    source.topics_of = lambda group: ["orders"] if group == "eu-orders" else []
+    settings = Settings(groups={"*-orders": {}, "orders": {"topics": ["orders"]}})
+    discover = Discovery(settings, source, lambda name, topics: met.append((name, topics)))
+    discover()
+    discover()
+    assert met == [("eu-orders", ("orders",))]  # nobody knows what us-orders reads
+    source.kinds = lambda: (_ for _ in ()).throw(SourceUnavailable("no broker answers"))
+    Discovery(settings, source, lambda name, topics: met.append((name, topics)))()
+    assert len(met) == 1
+    recorder = Recorder(application.store, source, {}, clock=application.clock)
+    recorder.watch(GroupId("eu-orders"), ("orders",))
+    recorder.watch(GroupId("eu-orders"), ("orders",))
+    assert recorder.topics == ("orders",)
