@@ -91,9 +91,9 @@ class BiasWatch:
                 continue
             end = int(before.end[chosen])
             first = max(int(after.start[chosen]), end - OFFSETS_AT_ONCE)
-            self._sampled_at[topic] = now
             if first >= end:
-                return None
+                continue
+            self._sampled_at[topic] = now
             tp = TopicPartition(topic, chosen)
             try:
                 found = self._sample(tp, first, end)
