@@ -192,6 +192,8 @@ class PlannedGroup:
     def members(self) -> tuple[GroupMember, ...]:
         """Return the members of the group's ordinary protocol (K46: described with confluent-kafka)."""
         try:
+            # An admin request that waits for a broker in vain ends the process when one comes back (librdkafka 2.16.1).
+            self._admin.list_topics("__consumer_offsets", timeout=10)
             facts = self._admin.describe_consumer_groups([self.group], request_timeout=10)[self.group].result()
         except ck.KafkaException as failure:
             if failure.args[0].code() == ck.KafkaError.GROUP_ID_NOT_FOUND:

@@ -3,10 +3,15 @@
 librdkafka describes both group protocols rightly (kafka-python shows a KIP-848 group as ``Dead`` without members).
 A share group has no owners of partitions, and this client knows nothing of it: it is told apart by the kind that the
 cluster lists, so that nobody takes it for an empty group. An unknown kind of group is ``unknown``.
+
+An admin request that waits for a broker until its time is over ends the whole process once the broker comes back
+(librdkafka 2.16.1): so a group is described only after a plain look at the metadata has been answered, and a client
+whose request ran out of time is given up.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -31,6 +36,8 @@ _RETRIABLE = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 )
 _ATTEMPTS = 3
+_ANY_TOPIC = "__consumer_offsets"
+"""Every cluster has it; that it may not be described is an answer too."""
 
 
 class KafkaGroupObserver:
@@ -63,11 +70,9 @@ class KafkaGroupObserver:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._servers = str(properties.get("bootstrap.servers", "no bootstrap.servers"))
-        settings: dict[str, Any] = {**properties, "log_level": 0}
-        try:
-            self._client = AdminClient(settings)
-        except KafkaException as exc:
-            raise ObserverUnavailable(f"Kafka at {self._servers}: {exc.args[0].str()}") from None
+        self._settings: dict[str, Any] = {**properties, "log_level": 0}
+        self._client: AdminClient | None = None
+        self._connected()
         self._facts, self._replicas, self._kind_of = facts, replicas, kind_of
         self._timeout_s, self._clock = timeout_s, clock
 
@@ -89,20 +94,40 @@ class KafkaGroupObserver:
         )
 
     def close(self) -> None:
-        """Connections end with the client, which has no close of its own."""
+        """Give up connections."""
+        self._give_up()
+
+    def _connected(self) -> AdminClient:
+        if self._client is None:
+            try:
+                self._client = AdminClient(self._settings)
+            except KafkaException as exc:
+                raise ObserverUnavailable(f"Kafka at {self._servers}: {exc.args[0].str()}") from None
+        return self._client
+
+    def _give_up(self) -> None:
+        """Let the client end beside us: one with a request under way may take for ever."""
+        if self._client is not None:
+            threading.Thread(target=[self._client].clear, name="headway-kafka-end", daemon=True).start()
+        self._client = None
 
     def _describe(self, group: GroupId) -> Any:
         for attempt in range(_ATTEMPTS):
             try:
-                future = self._client.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
+                client = self._connected()
+                client.list_topics(_ANY_TOPIC, timeout=self._timeout_s)
+                future = client.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
                 return future.result(self._timeout_s + 1)
             except KafkaException as exc:
                 error = exc.args[0]
+                if error.code() == KafkaError._TIMED_OUT:
+                    self._give_up()
                 if error.code() not in _RETRIABLE or attempt == _ATTEMPTS - 1:
                     raise ObserverUnavailable(
                         f"group {group} on {self._servers} cannot be seen ({error.str()}); what is there is held"
                     ) from None
             except TimeoutError:
+                self._give_up()
                 break
         raise ObserverUnavailable(f"group {group} on {self._servers}: no answer in {self._timeout_s} s")
 

@@ -2,12 +2,15 @@
 
 Commits are read by a plain consumer of each group that joins nothing. The admin client's own call for them
 (``list_consumer_group_offsets``) ends the process with a segmentation fault while a group's coordinator loads, as it
-does after every restart of a broker (librdkafka 2.16.1).
+does after every restart of a broker. And an admin request that waits for a broker until its time is over ends the
+process too, once the broker comes back: so nothing is asked of the admin client before a plain look at the metadata has
+been answered, and a client whose request ran out of time is given up (both librdkafka 2.16.1).
 """
 
 from __future__ import annotations
 
 import base64
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +42,8 @@ _COORDINATOR_AWAY = (
     KafkaError._TRANSPORT,
 )
 _ASK_AGAIN_S = 0.2
+_ANY_TOPIC = "__consumer_offsets"
+"""Every cluster has it; that it may not be described is an answer too."""
 
 
 class FullReader:
@@ -92,7 +97,7 @@ class FullReader:
 
     def close(self) -> None:
         """Give up connections."""
-        self._made = None
+        self._give_up()
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -179,22 +184,41 @@ class FullReader:
     def _ask(self, call: Callable[[AdminClient], Any]) -> Any:
         self._complaint = None
         try:
-            return call(self._client())
+            client = self._client()
+            self._look(client)
+            return call(client)
         except (KafkaException, ValueError) as exc:
             raise refused(self._properties, exc) from None
+
+    def _look(self, client: AdminClient) -> None:
+        """Make sure that somebody answers at all."""
+        try:
+            client.list_topics(_ANY_TOPIC, timeout=self._timeout_s)
+        except KafkaException as exc:
+            raise self._away(exc.args[0].str()) from None
+
+    def _give_up(self) -> None:
+        """Let a client end beside us: one with a request under way may take for ever."""
+        if self._made is not None:
+            threading.Thread(target=[self._made].clear, name="headway-kafka-end", daemon=True).start()
+        self._made = None
 
     def _wait(self, future: Future[Any]) -> Any:
         """Return an answer; errors of the whole cluster become ours, those of one thing stay the client's."""
         try:
             return future.result(self._timeout_s + 1)
         except TimeoutError:
-            raise self._away("no answer in time") from None
+            error = self._away("no answer in time")
+            self._give_up()
+            raise error from None
         except KafkaException as exc:
             code = exc.args[0].code()
             if code in _REFUSALS:
                 raise refused(self._properties, exc.args[0].str()) from None
             if code < 0 and code not in _OF_ONE_THING:
-                raise self._away(exc.args[0].str()) from None
+                error = self._away(exc.args[0].str())
+                self._give_up()
+                raise error from None
             raise
 
     def _away(self, what: str) -> SourceError:
