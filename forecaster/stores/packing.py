@@ -121,43 +121,50 @@ def decode(raw: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return values, known
 
 
-def measure_columns(columns: Sequence[Column]) -> list[tuple[int, bool]]:
-    """Return, for each column (values, known), the bytes that an item needs and whether all of it is known.
+class Columns:
+    """Columns (values, known) of many series, laid side by side by their length: each step runs over all at once.
 
     Examples
     --------
-    >>> measure_columns([(np.array([1, 2**31]), np.array([True, True])), (np.array([1]), np.array([False]))])
-    [(8, True), (4, False)]
+    >>> some = Columns([(np.array([1, 2**31]), np.array([True, True])), (np.array([1]), np.array([False]))])
+    >>> some.item_bytes, some.whole
+    ([8, 4], [True, False])
+    >>> [len(row) for row in some.encoded([8, 4])]
+    [16, 4]
     """
-    found: list[tuple[int, bool]] = [(4, True)] * len(columns)
-    for members in _by_length(columns, [0] * len(columns)).values():
-        values = np.stack([columns[i][0] for i in members])
-        known = np.stack([columns[i][1] for i in members])
-        whole = np.asarray(known.all(axis=1)).tolist()
-        largest = np.asarray(np.where(known, values, 0).max(axis=1, initial=0)).tolist()
-        for place, i in enumerate(members):
-            found[i] = (8 if largest[place] >= 1 << 31 else 4, whole[place])
-    return found
 
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._count = len(columns)
+        self.item_bytes = [4] * self._count
+        """Bytes that an item of each column needs."""
+        self.whole = [True] * self._count
+        """Whether all of each column is known."""
+        by_length: dict[int, list[int]] = {}
+        for i, (values, _) in enumerate(columns):
+            by_length.setdefault(len(values), []).append(i)
+        self._stacks: list[tuple[list[int], NDArray[np.int64], NDArray[np.bool_]]] = []
+        for length, members in by_length.items():
+            shape = (len(members), length)
+            values = np.concatenate([columns[i][0] for i in members]).reshape(shape)
+            known = np.concatenate([columns[i][1] for i in members]).reshape(shape)
+            self._stacks.append((members, values, known))
+            whole: NDArray[np.bool_] = np.asarray(known.all(axis=1))
+            largest = (values if whole.all() else np.where(known, values, 0)).max(axis=1, initial=0)
+            for i, is_whole, most in zip(members, whole.tolist(), largest.tolist(), strict=True):
+                self.whole[i], self.item_bytes[i] = is_whole, 8 if most >= 1 << 31 else 4
 
-def encode_columns(columns: Sequence[Column], item_bytes: Sequence[int]) -> list[bytes]:
-    """Return the stored bytes of each column."""
-    found = [b""] * len(columns)
-    for (_, size), members in _by_length(columns, item_bytes).items():
-        values = np.stack([columns[i][0] for i in members])
-        known = np.stack([columns[i][1] for i in members])
-        raw: bytes = encode(values, known, size).tobytes()
-        length = len(raw) // len(members)
-        for place, i in enumerate(members):
-            found[i] = raw[place * length : (place + 1) * length]
-    return found
-
-
-def _by_length(columns: Sequence[Column], item_bytes: Sequence[int]) -> dict[tuple[int, int], list[int]]:
-    groups: dict[tuple[int, int], list[int]] = {}
-    for i, ((values, _), size) in enumerate(zip(columns, item_bytes, strict=True)):
-        groups.setdefault((len(values), size), []).append(i)
-    return groups
+    def encoded(self, item_bytes: Sequence[int]) -> list[bytes]:
+        """Return the stored bytes of each column in items of so many bytes."""
+        found = [b""] * self._count
+        for members, values, known in self._stacks:
+            sizes = np.array([item_bytes[i] for i in members])
+            for size in np.unique(sizes).tolist():
+                at = np.flatnonzero(sizes == size)
+                raw: bytes = encode(values[at], known[at], size).tobytes()
+                length = len(raw) // len(at)
+                for place, row in enumerate(at.tolist()):
+                    found[members[row]] = raw[place * length : (place + 1) * length]
+        return found
 
 
 def unpack_rows(block: bytes, first_index: int) -> Cells:

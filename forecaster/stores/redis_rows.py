@@ -21,9 +21,8 @@ from forecaster.stores.base import Cells, SeriesKey, Tick
 from forecaster.stores.joining import join
 from forecaster.stores.packing import (
     BlockShape,
-    encode_columns,
+    Columns,
     item_bytes_for,
-    measure_columns,
     pack_rows,
     rows_per_block,
     unpack_rows,
@@ -236,20 +235,22 @@ class RowsHot:
     def _packed(self, ticks: Sequence[Tick]) -> list[_Packed]:
         """Return the bytes of each tick."""
         columns = [column for tick in ticks for column in tick.columns.values()]
-        facts = measure_columns(columns)
+        laid = Columns(columns)
         seen: list[_Seen] = []
         for tick in ticks:
             rows = rows_per_block(steps_per_day(tick.step_s))
             for key, (values, _) in tick.columns.items():
-                seen.append(self._place(key, tick.index // rows, rows, len(values), facts[len(seen)][0]))
-        stored = encode_columns(columns, [one.shape.item_bytes for one in seen])
+                seen.append(self._place(key, tick.index // rows, rows, len(values), laid.item_bytes[len(seen)]))
+        stored = laid.encoded([one.shape.item_bytes for one in seen])
         packed: list[_Packed] = []
         at = 0
         for tick in ticks:
             mine = range(at, at + len(tick.columns))
             at = mine.stop
             gaps = b"".join(
-                b"+" if facts[i][1] and len(columns[i][0]) == seen[i].shape.width else b"%d" % seen[i].shape.item_bytes
+                b"+"
+                if laid.whole[i] and len(columns[i][0]) == seen[i].shape.width
+                else b"%d" % seen[i].shape.item_bytes
                 for i in mine
             )
             counts = {seen[i].count for i in mine}

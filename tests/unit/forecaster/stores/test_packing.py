@@ -11,10 +11,9 @@ from hypothesis.extra import numpy as hnp
 from forecaster.stores.base import Cells
 from forecaster.stores.packing import (
     BlockShape,
+    Columns,
     encode,
-    encode_columns,
     item_bytes_for,
-    measure_columns,
     pack_day,
     pack_month,
     pack_rows,
@@ -65,11 +64,12 @@ def test_rows_come_back_and_wider_blocks_hold_missing_cells(cells: Cells, more: 
 @given(st.lists(tables(most=2**33), min_size=1, max_size=4))
 def test_many_columns_at_once_are_each_as_alone(parts: list[Cells]) -> None:
     columns = [(c.values[:, i], c.known[:, i]) for c in parts for i in range(0, 24, 7)]
-    facts = measure_columns(columns)
-    assert facts == [(item_bytes_for(v, k), bool(k.all())) for v, k in columns]
-    sizes = [size for size, _ in facts]
-    alone = [encode(v, k, size).tobytes() for (v, k), size in zip(columns, sizes, strict=True)]
-    assert encode_columns(columns, sizes) == alone
+    laid = Columns(columns)
+    assert laid.item_bytes == [item_bytes_for(v, k) for v, k in columns]
+    assert laid.whole == [bool(k.all()) for _, k in columns]
+    for sizes in (laid.item_bytes, [8] * len(columns)):
+        alone = [encode(v, k, size).tobytes() for (v, k), size in zip(columns, sizes, strict=True)]
+        assert laid.encoded(sizes) == alone
 
 
 def test_zeros_read_as_missing() -> None:
