@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from forecaster.forecast import Forecast, ForecastResult
+from forecaster.intervals import HISTORY_MULTIPLE
 from forecaster.methods.base import DEFAULT_LEVELS, Method
 from forecaster.periods import Period, found_periods, slot_means
 from forecaster.scaling import LogScale
@@ -91,6 +92,8 @@ class ExtraSeason:
         Shape (partitions + 1,): unit of each row's log scale, records per step.
     profiles
         Shape (partitions + 1, steps).
+    tops
+        Shape (partitions + 1,): the largest count of each row's history, records per step.
     """
 
     period: Period
@@ -98,6 +101,7 @@ class ExtraSeason:
     partitions: tuple[int, ...]
     units: Floats
     profiles: Floats
+    tops: Floats
 
     @classmethod
     def of(cls, history: ArrivalSeries) -> ExtraSeason | None:
@@ -115,7 +119,9 @@ class ExtraSeason:
         per_day = history.grid.steps_per_day
         profiles = np.stack([_profile(row, day, per_day, slots, steps) for row in scale.forward(values)])
         cycles = history.steps / steps
-        return cls(extra[0], steps, history.partitions, scale.unit, profiles * (cycles / (cycles + PRIOR_CYCLES)))
+        tops = np.where(np.isfinite(values), values, 0.0).max(axis=1)
+        believed = profiles * (cycles / (cycles + PRIOR_CYCLES))
+        return cls(extra[0], steps, history.partitions, scale.unit, believed, tops)
 
     def taken_out(self, history: ArrivalSeries) -> ArrivalSeries:
         """Return a history without this season; gaps stay gaps."""
@@ -141,7 +147,9 @@ class ExtraSeason:
     def _with(self, rates: Floats, rows: Sequence[int], slots: NDArray[np.int64], step_s: float) -> Floats:
         scale = LogScale(self.units[list(rows)])
         logs = scale.forward(rates * step_s) + self.profiles[list(rows)][:, slots][:, :, None]
-        return scale.inverse(logs) / step_s
+        bound = HISTORY_MULTIPLE * self.tops[list(rows)][:, None, None]
+        bounded: Floats = np.minimum(scale.inverse(logs), bound) / step_s
+        return bounded
 
     def _slots(self, first: int, count: int) -> NDArray[np.int64]:
         slots: NDArray[np.int64] = (first + np.arange(count)) % self.steps

@@ -98,3 +98,11 @@ def test_the_ladder_and_what_is_trained_use_it() -> None:
     assert own.name == own.method.name
     fitted = ExtraSeasons(make_method("median_blend")).fit([series])
     assert as_bytes(fitted)
+
+
+def test_no_value_exceeds_four_times_the_largest_count() -> None:
+    series = with_job(10, 60.0)
+    result = ExtraSeasons(make_method("median_blend")).predict(series, 48, (0.5, 0.999))
+    assert isinstance(result, Forecast)
+    assert (result.rates.max(axis=(1, 2)) * 3600 <= 4.0001 * series.counts.max(axis=1)).all()
+    assert result.total.max() * 3600 <= 4.0001 * series.counts.sum(axis=0).max()
