@@ -6,7 +6,8 @@ bokeh's JavaScript is written into the page, so it opens without any network, in
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,8 @@ def write_page(path: Path, series: ArrivalSeries, report: BacktestReport, period
     OSError
         If the file cannot be written.
     """
-    from bokeh.embed import components
-    from bokeh.resources import INLINE
+    components = _bokeh("embed", "components")
+    INLINE = _bokeh("resources", "INLINE")
 
     name, method = next(iter(report.methods.items()))
     bands = [_band(series, method, word, place, report.names[place]) for word, place in _chosen(method)]
@@ -93,6 +94,13 @@ def write_page(path: Path, series: ArrivalSeries, report: BacktestReport, period
     path.write_text(page, encoding="utf-8")
 
 
+def _bokeh(module: str, names: str) -> Any:
+    """Return what is named of a module of bokeh, imported when it is needed; one thing, or a tuple of them."""
+    found = import_module(f"bokeh.{module}")
+    parts = tuple(getattr(found, name) for name in names.split())
+    return parts if len(parts) > 1 else parts[0]
+
+
 def _chosen(method: MethodReport) -> list[tuple[str, int]]:
     """Return worst, median and best series by MASE (WAPE where there is none); fewer where there are fewer."""
     figures = [(s.mase if s.mase is not None else s.wape, i) for i, s in enumerate(method.series)]
@@ -102,8 +110,8 @@ def _chosen(method: MethodReport) -> list[tuple[str, int]]:
 
 
 def _figure(title: str, height: int, **options: Any) -> Any:
-    from bokeh.models import WheelZoomTool
-    from bokeh.plotting import figure
+    WheelZoomTool = _bokeh("models", "WheelZoomTool")
+    figure = _bokeh("plotting", "figure")
 
     plot = figure(
         title=title, height=height, sizing_mode="stretch_width", tools="pan,xwheel_zoom,box_zoom,reset,save",
@@ -133,7 +141,7 @@ def _legend(plot: Any) -> None:
 
 
 def _band(series: ArrivalSeries, method: MethodReport, word: str, place: int, name: str) -> Any:
-    from bokeh.models import HoverTool, NumeralTickFormatter, Span
+    HoverTool, NumeralTickFormatter, Span = _bokeh("models", "HoverTool NumeralTickFormatter Span")
 
     figures = method.series[place]
     plot = _figure(
@@ -180,7 +188,7 @@ def _by_lead(report: BacktestReport) -> Any:
 
 
 def _by_hour(report: BacktestReport) -> Any:
-    from bokeh.models import BoxAnnotation, FixedTicker
+    BoxAnnotation, FixedTicker = _bokeh("models", "BoxAnnotation FixedTicker")
 
     plot = _figure("Error by local hour of the week", 320, y_axis_label=_unit(report))
     for day in range(1, 7, 2):
@@ -197,7 +205,7 @@ def _by_hour(report: BacktestReport) -> Any:
 
 
 def _reliability(report: BacktestReport) -> Any:
-    from bokeh.models import NumeralTickFormatter
+    NumeralTickFormatter = _bokeh("models", "NumeralTickFormatter")
 
     plot = _figure(
         "Reliability: above the line covers more than it says",
@@ -264,10 +272,12 @@ def _tiles(name: str, method: MethodReport, report: BacktestReport) -> str:
 def _table(report: BacktestReport) -> str:
     levels = [q for q in report.plan.levels if q > 0.5]
     head = ["method", "MASE", "WAPE", "sMAPE %", *(f"coverage {q:g}" for q in levels), "ms a series", "answered"]
-    best = [
-        min((v for m in report.methods.values() if (v := pick(m)) is not None), default=None)
-        for pick in (lambda m: m.mean.mase, lambda m: m.mean.wape, lambda m: m.mean.smape)
-    ]
+    picks: tuple[Callable[[MethodReport], float | None], ...] = (
+        lambda m: m.mean.mase,
+        lambda m: m.mean.wape,
+        lambda m: m.mean.smape,
+    )
+    best = [min((v for m in report.methods.values() if (v := pick(m)) is not None), default=None) for pick in picks]
     rows = []
     for k, (name, m) in enumerate(report.methods.items()):
         errors = [

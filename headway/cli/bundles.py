@@ -99,7 +99,7 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
     orders 2
     """
     hints = get_type_hints(function, include_extras=True)
-    bundles: dict[str, type[Any]] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    bundles: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     if not bundles:
         return function
     parameters: list[inspect.Parameter] = []
