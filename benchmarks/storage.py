@@ -40,6 +40,8 @@ from tests.peers.timeseries import timeseries_server
 
 DAY0 = 20_400  # a day in 2025, so that nothing lies in the future
 STEPS = 1440
+BACKFILLED = 1
+"""Partitions of the comparison of backfills; each costs the server seconds in the slow way."""
 METRICS = (("arrivals", None), ("end_offset", None), ("lag", "billing"), ("committed", "billing"))
 GOALS = {
     "rows_tick_vs_madd_wall": 1 / 15,
@@ -230,31 +232,41 @@ def open_day(url: str, partitions: int, rounds: int) -> dict[str, float]:
     return {"open_day_rows_vs_ts_wall": statistics.median(walls["rows"]) / statistics.median(walls["timeseries"])}
 
 
-def backfill(url: str, client: redis.Redis, newer_days: int) -> float:
+def backfill(url: str, client: redis.Redis, newer_days: int) -> tuple[float, float]:
     """Two weeks of history behind some days that are there: beside the series and swapped, or into it.
 
-    Returns the server's CPU time of the former over that of the latter.
+    Returns the server's CPU time of the former over that of the latter, where the series is like ours (small chunks),
+    and where it is as ``TS.CREATE`` makes it.
     """
-    values = arrivals(10, 14 + newer_days, seed=7)
-    older = Cells(DAY0 * STEPS, values[:, : 14 * STEPS], np.ones((10, 14 * STEPS), dtype=np.bool_))
-    newer = Cells((DAY0 + 14) * STEPS, values[:, 14 * STEPS :], np.ones((10, newer_days * STEPS), dtype=np.bool_))
+    values = arrivals(BACKFILLED, 14 + newer_days, seed=7)
+    known = np.ones(values.shape, dtype=np.bool_)
+    split = 14 * STEPS
+    older = Cells(DAY0 * STEPS, values[:, :split], known[:, :split])
+    newer = Cells((DAY0 + 14) * STEPS, values[:, split:], known[:, split:])
     key = SeriesKey("late", "arrivals")
-    drafted, direct = f"draft-{newer_days}", f"live-{newer_days}"
-    with closing(open_store(url, drafted, layout="timeseries")) as store:
+    with closing(open_store(url, f"draft-{newer_days}", layout="timeseries")) as store:
         store.backfill(key, newer)
         with measured(client) as draft:
             store.backfill(key, older)
-    with closing(open_store(url, direct, layout="timeseries")) as store:
-        store.backfill(key, newer)
-    with measured(client) as live:
-        for p in range(10):
-            name = RedisKeys(direct).timeseries(key, p)
-            for start in range(0, older.steps, 2000):
-                words: list[Any] = []
-                for i, value in enumerate(older.values[p, start : start + 2000].tolist(), older.first_index + start):
-                    words += (name, i * 60_000, value)
-                client.execute_command("TS.MADD", *words)
-    return draft.server_cpu_s / live.server_cpu_s
+    costs = []
+    for chunk in ((), ("CHUNK_SIZE", 1024))[::-1]:
+        names = [f"live-{newer_days}-{len(chunk)}-{p}" for p in range(BACKFILLED)]
+        for name in names:
+            client.execute_command("TS.CREATE", name, "DUPLICATE_POLICY", "LAST", *chunk)
+        _add(client, names, newer)
+        with measured(client) as live:
+            _add(client, names, older)
+        costs.append(draft.server_cpu_s / live.server_cpu_s)
+    return costs[0], costs[1]
+
+
+def _add(client: redis.Redis, names: list[str], cells: Cells) -> None:
+    for p, name in enumerate(names):
+        for start in range(0, cells.steps, 2000):
+            words: list[Any] = []
+            for i, value in enumerate(cells.values[p, start : start + 2000].tolist(), cells.first_index + start):
+                words += (name, i * 60_000, value)
+            client.execute_command("TS.MADD", *words)
 
 
 def killed(folder: Path, times: int) -> dict[str, float]:
@@ -265,14 +277,17 @@ def killed(folder: Path, times: int) -> dict[str, float]:
         index = DAY0 * STEPS
         for _ in range(times):
             taken: list[int] = []
+            is_killed = False
             end = time.monotonic() + 0.3
-            while time.monotonic() < end:
+            while time.monotonic() < end or not is_killed:
                 with suppress(StoreUnavailable):
                     store.append([Tick("orders", 60, index, {key: (np.array([index]), np.array([True]))})])
                     taken.append(index)
                 index += 1
-                if len(taken) == 50:
-                    os.kill(server.pid, signal.SIGKILL)
+                if len(taken) >= 50 and not is_killed:
+                    with suppress(ProcessLookupError):  # the one killed before is still being replaced
+                        os.kill(server.pid, signal.SIGKILL)
+                        is_killed = True
             deadline = time.monotonic() + 20
             while True:
                 try:
@@ -333,8 +348,14 @@ def main() -> None:
                 client.flushall()
             if "backfill" in parts:
                 for name_of, newer_days in (("", 1), ("_with_as_much_newer", 14)):
-                    ratio = statistics.median(backfill(server.url, client, newer_days) for _ in _flushed(client, 3))
-                    figures |= shown({f"backfill_draft_vs_live_server_cpu{name_of}": ratio})
+                    ratios = [backfill(server.url, client, newer_days) for _ in _flushed(client, 3)]
+                    small, default = (statistics.median(some) for some in zip(*ratios, strict=True))
+                    figures |= shown(
+                        {
+                            f"backfill_draft_vs_live_server_cpu{name_of}": small,
+                            f"backfill_draft_vs_live_of_default_chunks_server_cpu{name_of}": default,
+                        }
+                    )
             if "reading" in parts:
                 client.flushall()
                 figures |= shown(reading(server.url, client, args.partitions, args.days, args.rival_days, args.rounds))
