@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -92,8 +92,10 @@ class Mover:
         self.token: LeaderToken | None = None
         self.wanted: dict[TopicPartition, int] = {}
         """What the plan wants: partition → instance; for partitions that become free."""
-        self.withheld: frozenset[TopicPartition] = frozenset()
+        self.withheld: Container[TopicPartition] = frozenset()
         """Partitions that stay free, such as lanes whose gate is closed."""
+        self.close_gates: Callable[[LeaderToken, GroupView], bool] = lambda token, view: False
+        """Called before anything is granted; True if leases were changed (see :mod:`balancer.moves.gates`)."""
         self.on_end: Callable[[Transfer], None] = lambda move: None
         """Called with each move that has ended."""
         self.paused: str | None = None
@@ -168,6 +170,8 @@ class Mover:
         changed = self._fence_silent(token, view)
         changed |= self._end_fences(token)
         if changed:
+            view = self.store.view()
+        if self.close_gates(token, view):
             view = self.store.view()
         self._accept(view, now)
         if view.released:
@@ -285,7 +289,8 @@ class Mover:
         under_way = self._open()
         going = sum(m.state is not MoveState.REQUESTED for m in under_way)
         for move in under_way:
-            if move.state is MoveState.REQUESTED and (going >= self._most_moves or self.paused is not None):
+            waits = going >= self._most_moves or self.paused is not None or move.partition in self.withheld
+            if move.state is MoveState.REQUESTED and waits:
                 continue
             after, order = advance(move, view, now, self._limits)
             if order is Order.GRANT and not self.store.grant(token, move.partition, move.target):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from balancer.leases.base import GroupView, LeaseState
 from forecaster.topics import TopicPartition
 
 
 def grants_for_free(
-    view: GroupView, wanted: Mapping[TopicPartition, int], withheld: frozenset[TopicPartition] = frozenset()
+    view: GroupView, wanted: Mapping[TopicPartition, int], withheld: Container[TopicPartition] = frozenset()
 ) -> list[tuple[TopicPartition, int]]:
     """Return (partition, instance) for every FREE lease without a grant.
 

@@ -30,7 +30,8 @@ def prepare(table: SlotTable, kind: Kind, slots: Iterable[int], source: int, tar
     ------
     TableRefused
         If a slot is not at the source, a slot or the gate partition is in another open transition, source and target
-        are one, a split's target serves other slots, or a merge does not take all slots of its lane.
+        are one, a split's target serves other slots, or a merge does not take all slots of its lane. One partition may
+        be split into several lanes at a time: each has its own gate.
     """
     moving = tuple(sorted(set(slots)))
     if not moving or source == target:
@@ -40,7 +41,8 @@ def prepare(table: SlotTable, kind: Kind, slots: Iterable[int], source: int, tar
     for other in table.transitions:
         if set(other.slots) & set(moving):
             raise TableRefused(f"transition {other.number} already moves some of these slots")
-        if {other.source, other.target} & {source, target}:
+        fans_out = kind is other.kind is Kind.SPLIT and source == other.source and target != other.target
+        if not fans_out and {other.source, other.target} & {source, target}:
             raise TableRefused(f"transition {other.number} already works on partition {source} or {target}")
     if kind is Kind.SPLIT and table.slots_of(target):
         raise TableRefused(f"partition {target} serves other slots; a split needs a fresh lane")

@@ -139,8 +139,9 @@ class SlotTable:
             raise TableRefused(f"hash {self.hash!r} is not one of {', '.join(HASHES)}")
         if self.epoch < 1 or self.partitions < 1:
             raise TableRefused(f"epoch {self.epoch} and partitions {self.partitions} must be 1 or more")
-        if any(not 0 <= s < self.slots or p < 0 for s, p in self.moved.items()):
-            raise TableRefused(f"a slot is outside 0 … {self.slots - 1}, or a partition is negative")
+        slots = self.slots
+        if any(not 0 <= s < slots or p < 0 for s, p in self.moved.items()):
+            raise TableRefused(f"a slot is outside 0 … {slots - 1}, or a partition is negative")
 
     @property
     def slots(self) -> int:

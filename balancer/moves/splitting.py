@@ -1,0 +1,474 @@
+"""The leader of one routed topic: carries splits and merges through, step by durable step.
+
+Every step is a table with a higher epoch in the table topic; the store's cache and the producers follow. A leader that
+ends leaves a table from which another goes on: F and G are fixed once, acknowledgements and drains are asked again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from secrets import token_hex
+
+from balancer.errors import BalancerError
+from balancer.moves.kafka import FenceFailed
+from balancer.moves.lanes import chosen_moves, merge_order
+from balancer.moves.routed_topic import TopicWorld, unexplained
+from balancer.routing import protocol
+from balancer.routing.base import RouteStore, SplitRequest, TableLog
+from balancer.routing.errors import (
+    LeaderSuperseded,
+    RouteStoreUnavailable,
+    RoutingError,
+    SplitRefused,
+    TableLogUnavailable,
+)
+from balancer.routing.table import Fence, Kind, Phase, SlotTable, TableRefused, Transition
+
+log = logging.getLogger("headway.splitting")
+
+LEAD_FOR = timedelta(seconds=3)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLimits:
+    """Bounds of a routed topic's transitions.
+
+    Parameters
+    ----------
+    prepare
+        For every group to close its gate.
+    stop
+        For a live producer to end its transaction and answer (``stop_limit``).
+    hold
+        For a merge's lane to be drained while its slots are held (``hold_limit``).
+    merge_lag
+        A merge stops its slots only when the lane has fewer unread records than this in every group.
+    max_partitions
+        Of the topic; None: it never grows.
+    accept_unregistered
+        Whether groups that are not registered may see order broken.
+    """
+
+    prepare: timedelta = timedelta(seconds=20)
+    stop: timedelta = timedelta(seconds=5)
+    hold: timedelta = timedelta(seconds=2)
+    merge_lag: int = 500
+    max_partitions: int | None = None
+    accept_unregistered: bool = False
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What this leader remembers of a transition: all of it can be asked again."""
+
+    phase: Phase
+    since: float
+    epoch: int
+    enumerated: bool = False
+    visible_end: int | None = None
+
+
+class TopicLeader:
+    """Leads one topic while the store and the table topic say so.
+
+    Parameters
+    ----------
+    world
+        The topic as the brokers have it.
+    tables, store
+        Where tables are committed; where they are announced.
+    groups
+        Registered groups: each drains and gates.
+    hash_name
+        Of the first table: how the topic's keys are placed at present.
+    limits
+        See :class:`SplitLimits`.
+    holder
+        Name of this process.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        world: TopicWorld,
+        tables: TableLog,
+        store: RouteStore,
+        groups: Iterable[str],
+        hash_name: str = "murmur2",
+        limits: SplitLimits | None = None,
+        holder: str = "planner",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.world, self._tables, self._store = world, tables, store
+        self.topic = world.topic
+        self._groups, self._hash = tuple(sorted(set(groups))), hash_name
+        self.limits = limits or SplitLimits()
+        self._holder = f"{holder}.{token_hex(3)}"
+        self._clock = clock
+        self._led_until = 0.0
+        self._published = 0
+        self._watches: dict[int, _Watch] = {}
+        self._began: dict[str, float] = {}
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.table: SlotTable | None = None
+        """The table as committed last; None while this leader does not lead."""
+        self.alarms: list[str] = []
+        """What people should look at: unregistered producers, data loss."""
+        self.on_step: Callable[[SlotTable, SlotTable], None] = lambda before, after: None
+        """Called with each table that was committed."""
+
+    # -- leading ------------------------------------------------------------------------------------------------
+    def step(self) -> SlotTable | None:
+        """Look once and do what follows; None while somebody else leads.
+
+        Raises
+        ------
+        RoutingError, TableRefused
+            If the store or the brokers do not answer, or the topic must not be adopted; it is tried again.
+        """
+        now = self._clock()
+        try:
+            if now > self._led_until:
+                if not self._store.lead(self.topic, self._holder, LEAD_FOR):
+                    self.table = None
+                    return None
+                self._led_until = now + LEAD_FOR.total_seconds() / 3
+            if self.table is None:
+                self._begin()
+            self._announce()
+            self._accept()
+        except RouteStoreUnavailable:
+            # No transition advances while the store is away, but a hold must end: go on to the limits.
+            if self.table is None:
+                raise
+        try:
+            self._advance()
+            self._announce()
+            self._settle()
+        except (LeaderSuperseded, TableLogUnavailable):
+            self.table = None  # whatever happened, only a fresh read knows
+            raise
+        return self.table
+
+    def _begin(self) -> None:
+        table = self._tables.take(self.topic)
+        self._watches.clear()
+        here = self.world.topic_id()
+        if here is None:
+            raise RoutingError(f"topic {self.topic} does not exist")
+        if table is None:
+            table = protocol.adopt(self.topic, here, self.world.partitions(), self._hash, self._groups)
+            self._must_be_placed(table)
+            self._tables.append(table)
+            log.info("%s is routed from now on: %d partitions by %s", self.topic, table.partitions, table.hash)
+        elif table.topic_id != here:
+            fresh = protocol.adopt(self.topic, here, self.world.partitions(), self._hash, self._groups)
+            self._alarm(f"{self.topic} was created again: {len(table.transitions)} transitions are void")
+            table = replace(fresh, epoch=table.epoch + 1)
+            self._tables.append(table)
+        self.table, self._published = table, 0
+        self._regroup()
+
+    def _must_be_placed(self, table: SlotTable) -> None:
+        for partition in range(min(table.partitions, 16)):
+            why = self.world.misplaced(table, partition)
+            if why is not None:
+                other = "crc32" if table.hash == "murmur2" else "murmur2"
+                raise SplitRefused(f"{why}; the topic is not adopted. If they use {other}, set hash = {other!r}")
+
+    def _regroup(self) -> None:
+        table = self._now
+        if table.transitions or self._groups == table.groups:
+            return
+        after = table
+        for group in sorted(set(self._groups) - set(table.groups)):
+            after = protocol.register(after, group)
+        for group in sorted(set(table.groups) - set(self._groups)):
+            after = protocol.unregister(after, group)
+        self._commit(after)
+
+    @property
+    def _now(self) -> SlotTable:
+        if self.table is None:
+            raise RoutingError(f"{self._holder} does not lead {self.topic}")
+        return self.table
+
+    def _commit(self, after: SlotTable) -> None:
+        before = self._now
+        if after.epoch == before.epoch:
+            return
+        self._tables.append(after)
+        self.table = after
+        self.on_step(before, after)
+
+    def _announce(self) -> None:
+        table = self._now
+        if self._published < table.epoch:
+            self._store.publish(table)
+            self._published = table.epoch
+
+    def _alarm(self, text: str) -> None:
+        if text not in self.alarms:
+            log.error("%s", text)
+            self.alarms = [*self.alarms[-99:], text]
+
+    # -- what was asked for -------------------------------------------------------------------------------------
+    def _accept(self) -> None:
+        for request in self._store.requests(self.topic):
+            if request.state != "requested":
+                continue
+            self._began.setdefault(request.id, self._clock())
+            try:
+                self._open(request)
+            except (SplitRefused, TableRefused) as refused:
+                self._end(request, "refused", str(refused))
+            except RouteStoreUnavailable:
+                raise
+            except BalancerError as error:
+                log.warning("%s: %s; tried again", self.topic, error)
+
+    def _open(self, request: SplitRequest) -> None:
+        """Open the transitions of a request, all of a split's at once, a merge's one after the other."""
+        table = self._now
+        self._regroup()
+        if request.kind == "merge":
+            order = merge_order(table, request.partition)
+            if not order:
+                raise SplitRefused(f"{self.topic}:{request.partition} has no lanes; there is nothing to merge")
+            moves = [(order[0], request.partition, table.slots_of(order[0]))]
+            kind = Kind.MERGE
+        else:
+            self._must_be_splittable(table, request)
+            moves = chosen_moves(table, request, self.world.partitions(), self.limits.max_partitions)
+            kind = Kind.SPLIT
+            self.world.grow(1 + max(target for _, target, _ in moves))
+        for source, target, slots in moves:
+            table = protocol.prepare(table, kind, slots, source, target)
+        before = self._now.epoch
+        self._commit(table)
+        numbers = tuple(t.number for t in table.transitions if t.number > before)
+        self._store.settle(replace(request, state="moving", numbers=numbers, epoch=table.epoch))
+
+    def _must_be_splittable(self, table: SlotTable, request: SplitRequest) -> None:
+        """Refuse what would break order, before anything is held."""
+        if not table.groups:
+            raise SplitRefused(f"{self.topic} has no registered group: name them in [topics.{self.topic}] groups")
+        if request.lanes < 2:
+            raise SplitRefused(f"lanes={request.lanes} must be 2 or more")
+        plain = sum(
+            p.live and p.registration.transactional_id is None and self.topic in p.registration.topics
+            for p in self._store.producers()
+        )
+        strangers = self.world.strangers(request.partition, plain)
+        if strangers:
+            raise SplitRefused(
+                f"{self.topic} is not splittable: {', '.join(strangers[:3])} wrote to partition {request.partition} "
+                "without routing. Route that producer, or put a relay before the topic"
+            )
+        why = self.world.misplaced(table, request.partition)
+        if why is not None:
+            raise SplitRefused(f"{self.topic} is not splittable: {why}")
+        if not self.limits.accept_unregistered:
+            others = sorted(self.world.readers() - set(table.groups))
+            if others:
+                raise SplitRefused(
+                    f"group {others[0]} reads {self.topic} and is not registered: it might see order broken. Add it to "
+                    f"[topics.{self.topic}] groups, or set accept_unregistered = true"
+                )
+
+    def _settle(self) -> None:
+        """End requests whose transitions are over; go on with merges of several lanes."""
+        table = self._now
+        for request in self._store.requests(self.topic):
+            if request.state != "moving" or any(table.transition(n) for n in request.numbers):
+                continue
+            why = next((self._aborted[n] for n in request.numbers if n in self._aborted), None)
+            if why is not None:
+                self._end(request, "aborted", why)
+            elif request.kind == "split" or not table.lanes_of(request.partition):
+                self._end(request, "done", "")
+            else:
+                self._store.settle(replace(request, state="requested"))  # the next lane
+
+    _aborted: dict[int, str] = {}  # noqa: RUF012 - replaced, never changed
+
+    def _end(self, request: SplitRequest, state: str, detail: str) -> None:
+        seconds = round(self._clock() - self._began.pop(request.id, self._clock()), 3)
+        log.info("%s of %s:%d: %s %s", request.kind, self.topic, request.partition, state, detail)
+        done = replace(request, state=state, detail=detail, seconds=seconds, epoch=self._now.epoch)
+        self._store.settle(done)
+
+    # -- transitions --------------------------------------------------------------------------------------------
+    def _advance(self) -> None:
+        """Take every open transition as far as the world permits, in one write."""
+        table = self._now
+        for transition in table.transitions:
+            watch = self._watch(transition, self._now.epoch)
+            try:
+                table = self._next(table, transition, watch)
+            except RouteStoreUnavailable as away:
+                log.info("%s", away)
+                table = self._too_long(table, transition, watch, str(away))
+        for number in set(self._watches) - {t.number for t in table.transitions}:
+            del self._watches[number]
+        self._commit(table)
+
+    def _watch(self, transition: Transition, epoch: int) -> _Watch:
+        watch = self._watches.get(transition.number)
+        if watch is None or watch.phase is not transition.phase:
+            visible = watch.visible_end if watch is not None else None
+            watch = self._watches[transition.number] = _Watch(transition.phase, self._clock(), epoch)
+            watch.visible_end = visible
+        return watch
+
+    def _next(self, table: SlotTable, t: Transition, watch: _Watch) -> SlotTable:
+        if t.phase is Phase.PREPARED:
+            if self._is_prepared(table, t):
+                return protocol.stop(table, t.number)
+            return self._too_long(table, t, watch, "not every group has closed its gate")
+        if t.phase is Phase.STOPPING:
+            waiting = self._unanswered(t, watch)
+            if waiting:
+                return self._too_long(table, t, watch, f"producer {waiting[0]} has not answered")
+            ends = self.world.ends([t.source, t.target])
+            source, target = ends[t.source], ends[t.target]
+            fence = Fence(source.end, source.leader_epoch, target.end, target.leader_epoch)
+            table = protocol.fence(table, t.number, fence)
+            return protocol.start(table, t.number) if t.kind is Kind.SPLIT else table
+        if t.phase is Phase.FENCED:
+            if t.kind is Kind.SPLIT:
+                return protocol.start(table, t.number)
+            for group in self._drained(table, t, watch):
+                table = protocol.drained(table, t.number, group)
+            now = table.transition(t.number)
+            if now is not None and set(table.groups) <= set(now.drained):
+                return protocol.done(protocol.start(table, t.number), t.number)
+            return self._too_long(table, t, watch, "a group has not drained the lane")
+        for group in self._drained(table, t, watch):
+            table = protocol.open_(protocol.drained(table, t.number, group), t.number, group)
+        now = table.transition(t.number)
+        if now is not None and set(table.groups) <= set(now.opened):
+            return protocol.done(table, t.number)
+        return table
+
+    def _too_long(self, table: SlotTable, t: Transition, watch: _Watch, why: str) -> SlotTable:
+        """Abort what has waited for too long; a started transition only goes forward."""
+        limits = {
+            Phase.PREPARED: self.limits.prepare,
+            Phase.STOPPING: self.limits.stop,
+            Phase.FENCED: self.limits.hold,
+        }
+        limit = limits.get(t.phase)
+        if limit is None or self._clock() - watch.since <= limit.total_seconds():
+            return table
+        log.warning("%s: transition %d is aborted: %s within %s", self.topic, t.number, why, limit)
+        self._aborted = {**self._aborted, t.number: f"{why} within {limit.total_seconds():g} s"}
+        return protocol.abort(table, t.number)
+
+    def _is_prepared(self, table: SlotTable, t: Transition) -> bool:
+        if t.kind is Kind.MERGE:
+            return self._lag(table, t.source) <= self.limits.merge_lag
+        gates = self._store.gates(self.topic)
+        if any(gates.get(group, 0) < t.number for group in table.groups):
+            return False
+        end = self.world.ends([t.target])[t.target]
+        if end.end == end.start:
+            return True
+        visible = self.world.visible_end(t.target, end.end)
+        return visible is not None and all(
+            self.world.committed(g, [t.target]).get(t.target, end.start) >= visible for g in table.groups
+        )
+
+    def _lag(self, table: SlotTable, partition: int) -> int:
+        end = self.world.ends([partition])[partition]
+        return max(
+            (end.end - self.world.committed(g, [partition]).get(partition, end.start) for g in table.groups), default=0
+        )
+
+    def _unanswered(self, t: Transition, watch: _Watch) -> list[str]:
+        """Return producers that have not answered STOP; dead and unexplained ones are fenced on the way."""
+        if not watch.enumerated:  # after the STOP write: whoever comes later reads it
+            ids = self.world.route_ids()
+            registered = [p.registration.transactional_id for p in self._store.producers()]
+            self._fence(unexplained(ids, registered))
+            watch.enumerated = True
+        producers = [p for p in self._store.producers() if self.topic in p.registration.topics]
+        silent = [p for p in producers if p.acks.get(self.topic, 0) < watch.epoch]
+        dead = [p for p in silent if not p.live]
+        self._fence([i for p in dead if (i := p.registration.transactional_id) is not None])
+        for p in dead:  # plain ones have stopped by themselves at their deadline
+            self._store.forget(p.registration)
+        return [p.registration.name for p in silent if p.live]
+
+    def _fence(self, ids: list[str]) -> None:
+        if not ids:
+            return
+        log.warning("%s: fencing %s", self.topic, ", ".join(ids))
+        with ThreadPoolExecutor(max_workers=min(8, len(ids))) as pool:
+            list(pool.map(self.world.fence, ids))
+
+    def _drained(self, table: SlotTable, t: Transition, watch: _Watch) -> list[str]:
+        """Return groups that have processed and committed the source up to F, and were not known to have."""
+        assert t.fence is not None
+        left = [g for g in table.groups if g not in t.drained]
+        if not left:
+            return []
+        end = self.world.ends([t.source])[t.source]
+        done = {g: self.world.committed(g, [t.source]).get(t.source, end.start) for g in left}
+        where, fence = f"{self.topic}:{t.source}", t.fence.source_end
+        if end.end < fence:
+            self._alarm(f"{where} was cut back from {fence} to {end.end}: records are lost")
+            return [g for g in left if done[g] >= (self.world.visible_end(t.source, end.end) or end.end)]
+        if end.start >= fence > 0:
+            if any(offset < fence for offset in done.values()):
+                self._alarm(f"retention has passed {fence} on {where} before it was drained")
+            return left
+        if watch.visible_end is None:
+            watch.visible_end = self.world.visible_end(t.source, fence)
+        return [g for g in left if watch.visible_end is not None and done[g] >= watch.visible_end]
+
+    # -- a thread of its own ------------------------------------------------------------------------------------
+    def run(self, period_s: float = 0.2) -> None:
+        """Step at each change and at least every period, until ``stop``; errors are logged, and tried again."""
+        said = ""
+        while not self._stopped.is_set():
+            try:
+                self.step()
+                said = ""
+            except (BalancerError, FenceFailed) as error:
+                if str(error) != said:
+                    log.warning("%s: %s", self.topic, error)
+                said = str(error)
+                self._stopped.wait(period_s)
+            except Exception:
+                log.exception("a step of the leader of %s failed; it is tried again", self.topic)
+                self._stopped.wait(period_s)
+            busy = self.table is not None and bool(self.table.transitions)
+            try:
+                self._store.wait("planner", timedelta(seconds=0.02 if busy else period_s))
+            except RouteStoreUnavailable:
+                self._stopped.wait(0.05)
+
+    def start(self) -> threading.Thread:
+        """Run in a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name=f"headway-split-{self.topic}", daemon=True)
+        self._thread.start()
+        return self._thread
+
+    def stop(self) -> None:
+        """End ``run`` and give the lead back; open transitions wait for the next leader."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(10)
+        try:
+            self._store.resign(self.topic, self._holder)
+        except RouteStoreUnavailable as away:
+            log.info("could not resign: %s", away)

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from balancer.moves.splitting import SplitLimits, TopicLeader
+from balancer.routing.base import Registration, SplitRequest
+from balancer.routing.errors import LeaderSuperseded, RoutingError, SplitRefused
+from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
+from balancer.routing.table import Phase
+from tests.unit.balancer.moves.routed_world import TTL, Fenced, Group, MemoryWorld, Play, Producer
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_random_schedules_lose_repeat_and_reorder_nothing(groups):
+    splits = handled = fences = 0
+    for seed in range(25):
+        play = Play(seed + 1000 * groups, groups)
+        for _ in range(250):
+            play.turn()
+        play.finish()
+        fences += play.world.fences
+        for group in play.groups:
+            assert group.faults == [], f"seed {seed}"
+            assert group.handled == play.truth(), f"seed {seed}"
+            handled += group.handled
+        table = play.log.read("orders")
+        assert table is not None and table.transitions == (), f"seed {seed}: {table.transitions}"
+        splits += len(table.kept)  # transitions that went through
+    assert splits > 10 and handled > 800 and fences > 5  # the schedules did something
+
+
+class Desk:
+    """One topic with a leader, one producer and one group, and a clock that stands."""
+
+    def __init__(self, groups=("g0",), **limits):
+        self.now = 50.0
+        self.world, self.log = MemoryWorld(), MemoryTableLog()
+        self.store = MemoryRouteStore(clock=lambda: self.now)
+        self.limits = SplitLimits(**{"max_partitions": 4, **limits})
+        self.groups = groups
+        self.leader = self.make_leader()
+
+    def make_leader(self, **more):
+        log = MemoryTableLog(self.log)
+        return TopicLeader(self.world, log, self.store, self.groups, limits=self.limits, clock=lambda: self.now, **more)
+
+    def ask(self, kind="split", partition=0, lanes=2):
+        self.store.request(SplitRequest("r1", "orders", partition, kind, lanes))
+        self.leader.step()
+        return self.state()
+
+    def state(self):
+        return self.store.requests("orders")[0]
+
+
+def test_k41_the_first_table_places_every_key_by_hash_alone():
+    desk = Desk()
+    table = desk.leader.step()
+    assert table.partitions == 2 and table.moved == {} and table.groups == ("g0",)
+
+
+def test_a_split_goes_through_and_back():
+    desk = Desk()
+    desk.leader.step()
+    producer = Producer("p", desk.world, desk.store, desk.log)
+    group = Group("g0", desk.world, desk.store, desk.log)
+    for kind in ("split", "merge"):
+        producer.send(b"k1")
+        producer.commit()
+        desk.ask(kind)
+        for _ in range(12):
+            desk.now += 0.05
+            producer.hear()
+            group.look()
+            for partition in range(len(desk.world.logs)):
+                group.read(partition, 100)
+            desk.leader.step()
+        assert desk.state().state == "done", (kind, desk.state(), desk.leader.table)
+    assert desk.leader.table.moved == {} or set(desk.leader.table.moved.values()) <= {0, 1}
+    assert group.faults == []
+
+
+def test_a_live_producer_that_does_not_answer_ends_the_attempt_and_nothing_else():
+    desk = Desk()
+    desk.leader.step()
+    producer = Producer("p", desk.world, desk.store, desk.log)
+    producer.send(b"k1")  # a transaction that stays open
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    for _ in range(70):
+        desk.now += 0.1
+        desk.store.renew(producer.who, TTL, {}, {}, {})
+        desk.leader.step()
+    assert desk.state().state == "aborted" and "has not answered within 5 s" in desk.state().detail
+    assert desk.leader.table.moved == {} and desk.world.fences == 0
+
+
+def test_a_silent_producer_is_fenced_and_the_split_goes_on():
+    desk = Desk()
+    desk.leader.step()
+    producer = Producer("p", desk.world, desk.store, desk.log)
+    producer.send(b"k1")
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    for _ in range(40):
+        desk.now += 0.1
+        desk.leader.step()
+    assert desk.world.fences == 1
+    with pytest.raises(Fenced):
+        producer.commit()
+    assert desk.leader.table.moved
+
+
+def test_a_registration_that_the_store_lost_is_found_through_the_brokers():
+    desk = Desk()
+    desk.leader.step()
+    Producer("p", desk.world, desk.store, desk.log)
+    desk.store.lose()
+    desk.leader._published = 0
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    desk.leader.step()
+    desk.leader.step()
+    assert desk.world.fences == 1
+
+
+def test_another_leader_resumes_where_the_first_one_ended():
+    desk = Desk()
+    desk.leader.step()
+    group = Group("g0", desk.world, desk.store, desk.log)
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    desk.leader.step()
+    assert desk.leader.table.transitions[0].phase is Phase.STOPPING
+    old, desk.leader = desk.leader, desk.make_leader(holder="second")
+    desk.now += 10
+    for _ in range(6):
+        desk.leader.step()
+        group.look()
+        for partition in range(len(desk.world.logs)):
+            group.read(partition, 100)
+    assert desk.leader.table.transitions == () and desk.leader.table.moved
+    old._led_until = desk.now + 100  # it believes that it still leads
+    with pytest.raises(LeaderSuperseded):
+        old._commit(old.table.__class__("orders", "id-1", 99, "murmur2", 2))
+
+
+def test_a_hold_ends_even_while_the_store_is_away():
+    desk = Desk()
+    desk.leader.step()
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    desk.leader.step()
+    assert desk.leader.table.held_slots()
+    desk.store.away = True
+    for _ in range(70):
+        desk.now += 0.1
+        with pytest.raises(RoutingError):
+            desk.leader.step()
+    assert not desk.leader.table.held_slots() and not desk.log.read("orders").held_slots()
+
+
+def test_a_merge_whose_group_is_dead_gives_the_slots_back_after_the_hold_limit():
+    desk = Desk(merge_lag=1000)
+    desk.leader.step()
+    group = Group("g0", desk.world, desk.store, desk.log)
+    producer = Producer("p", desk.world, desk.store, desk.log)
+    desk.ask()
+    for _ in range(10):
+        producer.hear()
+        group.look()
+        for partition in range(len(desk.world.logs)):
+            group.read(partition, 100)
+        desk.leader.step()
+    assert desk.state().state == "done"
+    lane = desk.leader.table.lanes_of(0)[0]
+    key = next(k for k in (b"%d" % i for i in range(100)) if desk.leader.table.partition_of_key(k) == lane)
+    producer.send(key)
+    producer.commit()
+    desk.ask("merge")
+    for _ in range(40):
+        desk.now += 0.1
+        producer.hear()
+        desk.leader.step()
+    assert desk.state().state == "aborted" and "has not drained" in desk.state().detail
+    assert desk.leader.table.lanes_of(0) == (lane,)
+
+
+# -- what is refused, with the reason, and flow goes on by the old table ------------------------------------------
+def refused(desk, **ask):
+    desk.leader.step()
+    before = desk.leader.table
+    found = desk.ask(**ask)
+    assert found.state == "refused" and desk.leader.table == before
+    return found.detail
+
+
+def test_the_partition_limit_is_kept():
+    assert "max_partitions is 4" in refused(Desk(), lanes=5)
+    assert "the topic may not grow: set max_partitions" in refused(Desk(max_partitions=None))
+
+
+def test_e4_the_broker_refuses_partitions():
+    desk = Desk()
+    desk.world.most = 2
+    assert "the broker refuses 3 partitions" in refused(desk)
+
+
+def test_a_producer_that_is_not_routed():
+    desk = Desk()
+    desk.world.foreign = ("billing-tx",)
+    assert "billing-tx wrote to partition 0 without routing" in refused(desk)
+
+
+def test_a_producer_with_the_wrong_partitioner():
+    desk = Desk()
+    desk.leader.step()
+    desk.world.wrong = "3 of 200 late records of orders:0 are not where murmur2 puts their keys"
+    assert "not splittable: 3 of 200 late records" in refused(desk)
+
+
+def test_adoption_under_the_wrong_hash():
+    desk = Desk()
+    desk.world.wrong = "9 of 200 late records of orders:0 are not where murmur2 puts their keys"
+    with pytest.raises(SplitRefused, match="set hash = 'crc32'"):
+        desk.leader.step()
+    assert desk.log.read("orders") is None
+
+
+def test_a_group_that_is_not_registered():
+    desk = Desk()
+    desk.world.others = frozenset({"g0", "audit"})
+    assert "group audit reads orders and is not registered" in refused(desk)
+    desk = Desk(accept_unregistered=True)
+    desk.world.others = frozenset({"audit"})
+    desk.leader.step()
+    assert desk.ask().state == "moving"
+
+
+def test_a_topic_that_was_created_again_begins_anew():
+    desk = Desk()
+    desk.leader.step()
+    desk.ask()
+    desk.world.id = "id-2"
+    desk.leader = desk.make_leader()
+    desk.now += 10
+    table = desk.leader.step()
+    assert table.topic_id == "id-2" and table.transitions == () and table.epoch > 1
+    assert "created again" in desk.leader.alarms[0]
+
+
+def test_data_loss_on_the_source_is_an_alarm_and_no_dead_end():
+    desk = Desk()
+    desk.leader.step()
+    producer = Producer("p", desk.world, desk.store, desk.log)
+    group = Group("g0", desk.world, desk.store, desk.log)
+    for i in range(6):
+        producer.send(b"k%d" % i)
+    producer.commit()
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    for _ in range(3):
+        producer.hear()
+        desk.leader.step()
+    assert desk.leader.table.transitions[0].phase is Phase.STARTED
+    desk.world.logs[0] = desk.world.logs[0][:1]  # an unclean election
+    for _ in range(4):
+        group.look()
+        for partition in range(len(desk.world.logs)):
+            group.read(partition, 100)
+        desk.leader.step()
+    assert desk.leader.table.transitions == ()
+    assert any("records are lost" in alarm for alarm in desk.leader.alarms)
+
+
+def test_a_plain_producer_that_has_expired_is_forgotten():
+    desk = Desk()
+    desk.leader.step()
+    desk.store.register(Registration("plain", "n", ("orders",)), timedelta(seconds=10))
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    desk.leader.step()
+    desk.leader.step()
+    assert desk.leader.table.transitions[0].phase is Phase.STOPPING
+    desk.now += 11
+    desk.leader.step()
+    desk.leader.step()
+    assert desk.leader.table.moved and desk.store.producers() == ()
