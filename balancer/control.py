@@ -87,6 +87,8 @@ class ControlLoop:
     knobs: Knobs | None = None
     timezone: str = "UTC"
     on_plan: Callable[[ScalingPlan], None] = lambda made: None
+    advise: Callable[[ScalingPlan, datetime], ScalingPlan] = lambda made, now: made
+    """Adds to a plan what is known beside the group itself: splits of routed topics."""
     keeps_log: bool = True
     """Whether decisions and memory go to the plan store; a simulation of a month does without."""
     memory: PlannerMemory | None = None
@@ -120,6 +122,7 @@ class ControlLoop:
             rules=self.rules(now),
             timezone=self.timezone,
         )
+        planned = replace(planned, plan=self.advise(planned.plan, now))
         try:
             version = self.plans.publish(planned.plan, token)
         except PlanStoreUnavailable as gone:

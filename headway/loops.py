@@ -30,6 +30,7 @@ from headway.facts import recorded_states
 from headway.learned_series import LearnedSeries
 from headway.member_watch import MemberWatch
 from headway.sections import Mode
+from headway.splitting import advice_of, with_splits
 from headway.wire import Document, instant, parse_instant, plan_document
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class GroupRunner:
         self.series = LearnedSeries(app.store, GroupId(name), self.topics)
         self.target = Guarded(target, app, bool(own is not None and own.approval))
         self.desk = desk_of(service, app.store)
+        advice = advice_of(app, name)
         self.loop = ControlLoop(
             GroupId(name),
             observer,
@@ -159,6 +161,7 @@ class GroupRunner:
             rules=lambda now: app.operations.rules(name),
             timezone=app.settings.grid(name).timezone,
             intervals=MemberWatch(app.store, GroupId(name), self.topics),
+            advise=lambda made, now: with_splits(made, advice(now)),
         )
 
     def forecast(self) -> str:

@@ -61,6 +61,7 @@ def open_planned_group(settings: Settings, group: str) -> PlannedGroupParts:
     from balancer.moves.founding import KafkaFounder
     from balancer.moves.kafka import PlannedGroup
     from balancer.moves.mover import Mover
+    from headway.routed_topics import gate_lanes
 
     own = settings.group(group)
     if own is None:
@@ -71,6 +72,7 @@ def open_planned_group(settings: Settings, group: str) -> PlannedGroupParts:
     source = PlannedGroup(settings.kafka.bootstrap_servers, group, own.topics, properties)
     store = open_leases(settings, group)
     mover = Mover(store, source, KafkaFounder(source), f"{socket.gethostname()}.{os.getpid()}")
+    gate_lanes(settings, group, own.topics, mover)
     return PlannedGroupParts(mover, Duties(source, store), source, store)
 
 

@@ -263,6 +263,7 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
     from headway.jobs import Jobs
     from headway.loops import GroupRunner, RecordedObserver, WithReplicas
     from headway.planned_groups import moves_of, with_workers
+    from headway.routed_topics import lead_topics
 
     settings, jobs = app.settings, Jobs(app.board, app.metrics, app.clock)
     registry = open_registry(settings)
@@ -310,6 +311,7 @@ def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
     for name in settings.named_groups:
         own = settings.group(name)
         watch(name, own.topics if own is not None else ())
+    lead_topics(settings, jobs)
     app.jobs = jobs
     app.moves = lambda group: moves_of(settings, group)
     app.what_if = lambda group, changes, now: runners[group].what_if(changes, now)

@@ -222,10 +222,11 @@ class Mover:
             if fenced:
                 log.warning("%s is silent: fencing it off %d partitions", worker.owner, len(fenced))
                 self._fences[instance] = (number, self._pool.submit(self._fencer.fence, worker))
-                self._fences[instance][1].add_done_callback(lambda _: self._nudge())
+                self._fences[instance][1].add_done_callback(lambda _: self.wake())
         return changed
 
-    def _nudge(self) -> None:
+    def wake(self) -> None:
+        """Look again at once; safe from any thread."""
         self._woken.set()
 
     def _end_fences(self, token: LeaderToken) -> bool:

@@ -113,6 +113,8 @@ class RoutedTopic:
         self._bulk: KafkaAdminClient | None = None
         self._reader: ck.Consumer | None = None
         self._committers: dict[str, ck.Consumer] = {}
+        self._brokers: list[int] = []
+        self._brokers_until = 0.0
 
     def topic_id(self) -> str | None:
         """See :meth:`TopicWorld.topic_id`."""
@@ -177,14 +179,17 @@ class RoutedTopic:
     def _transactions(self) -> list[Any]:
         """Return what every broker lists; a broker that does not answer may know of one more."""
         try:
-            known = {b.id for b in self._admin.list_topics(timeout=10).brokers.values()}
-            found = self._bulk_admin().list_transactions(broker_ids=sorted(known))
+            if time.monotonic() > self._brokers_until:
+                brokers = self._admin.list_topics(self.topic, timeout=10).brokers.values()
+                self._brokers, self._brokers_until = sorted(b.id for b in brokers), time.monotonic() + 30
+            found = self._bulk_admin().list_transactions(broker_ids=self._brokers)
         except Exception as error:
             self._drop_bulk()
             raise RoutingError(f"not every broker says which transactions it knows: {error}") from error
         return [one for part in found.values() for one in part]
 
     def _drop_bulk(self) -> None:
+        self._brokers_until = 0.0
         if self._bulk is not None:
             with contextlib.suppress(Exception):
                 self._bulk.close()

@@ -70,7 +70,6 @@ class _Watch:
     phase: Phase
     since: float
     epoch: int
-    enumerated: bool = False
     visible_end: int | None = None
 
 
@@ -114,6 +113,7 @@ class TopicLeader:
         self._clock = clock
         self._led_until = 0.0
         self._published = 0
+        self._enumerated = 0
         self._watches: dict[int, _Watch] = {}
         self._began: dict[str, float] = {}
         self._stopped = threading.Event()
@@ -144,7 +144,8 @@ class TopicLeader:
             if self.table is None:
                 self._begin()
             self._announce()
-            self._accept()
+            if not self._now.held_slots():  # nothing else while slots are held
+                self._accept()
         except RouteStoreUnavailable:
             # No transition advances while the store is away, but a hold must end: go on to the limits.
             if self.table is None:
@@ -174,7 +175,7 @@ class TopicLeader:
             self._alarm(f"{self.topic} was created again: {len(table.transitions)} transitions are void")
             table = replace(fresh, epoch=table.epoch + 1)
             self._tables.append(table)
-        self.table, self._published = table, 0
+        self.table, self._published, self._enumerated = table, 0, 0
         self._regroup()
 
     def _must_be_placed(self, table: SlotTable) -> None:
@@ -395,11 +396,11 @@ class TopicLeader:
 
     def _unanswered(self, t: Transition, watch: _Watch) -> list[str]:
         """Return producers that have not answered STOP; dead and unexplained ones are fenced on the way."""
-        if not watch.enumerated:  # after the STOP write: whoever comes later reads it
+        if self._enumerated < watch.epoch:  # after the STOP write: whoever comes later reads it
             ids = self.world.route_ids()
             registered = [p.registration.transactional_id for p in self._store.producers()]
             self._fence(unexplained(ids, registered))
-            watch.enumerated = True
+            self._enumerated = watch.epoch
         producers = [p for p in self._store.producers() if self.topic in p.registration.topics]
         silent = [p for p in producers if p.acks.get(self.topic, 0) < watch.epoch]
         dead = [p for p in silent if not p.live]

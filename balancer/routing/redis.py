@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -179,10 +180,10 @@ class RedisRouteStore:
                 waiter = self._waiters[me] = self._client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
                 waiter.subscribe(f"{self._prefix}wake:{name}")
                 return True  # what happened before is not told: look once
-            end = timeout.total_seconds()
-            told = waiter.get_message(timeout=end)
-            if told is None:
-                return False
+            end = time.monotonic() + timeout.total_seconds()
+            while waiter.get_message(timeout=max(0.0, end - time.monotonic())) is None:
+                if time.monotonic() >= end:  # None comes early for a confirmed subscription
+                    return False
             while waiter.get_message(timeout=0.0) is not None:
                 pass
             return True

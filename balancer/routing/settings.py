@@ -27,7 +27,7 @@ class RouteSettings:
 
     Examples
     --------
-    >>> RouteSettings(name="checkout-1", topics=("orders",), bootstrap_servers="127.0.0.1:9092").lease_ttl.seconds
+    >>> RouteSettings(name="checkout-1", topics=("orders",), bootstrap_servers="127.0.0.1:9092").ttl.seconds
     2
     >>> RouteSettings(name="checkout-1", topics=(), bootstrap_servers="127.0.0.1:9092")
     Traceback (most recent call last):

@@ -31,6 +31,12 @@ def command(
     max_replicas: Annotated[int, typer.Option(min=1, help="Upper limit for every policy.")] = 64,
     partitions: sources.Partitions = None,
     skew: sources.Skew = "zipf:1.0",
+    keys: Annotated[
+        int | None, typer.Option(min=2, help="A topic of so many keys (Zipf) that may be split; needs --partitions.")
+    ] = None,
+    key_skew: Annotated[float, typer.Option(min=0.0, help="Exponent of Zipf's law over the keys.")] = 1.1,
+    drift: Annotated[str, typer.Option(help="With --keys: after so long another key is the hottest.")] = "6h",
+    max_partitions: Annotated[int | None, typer.Option(min=1, help="With --keys: how many lanes may be made.")] = None,
     poisson: Annotated[bool, typer.Option("--poisson", help="Draw arrivals instead of spreading them evenly.")] = False,
     seed: sources.Seed = 0,
     series: sources.SeriesName = None,
@@ -67,8 +73,16 @@ def command(
     if not 0 < capacity < float("inf"):
         raise HeadwayError(f"--capacity {capacity:g} must be a positive number of records/s")
     begin, stop = sources.instant(start, "--from"), sources.instant(end, "--to")
-    found = sources.arrivals_of_file(input, series, partitions, skew, seed, timezone, missing)
-    trace, gaps = arrivals_of(found, partitions is not None or len(found.partitions) > 1)
+    spread = None if keys is not None else partitions
+    found = sources.arrivals_of_file(input, series, spread, skew, seed, timezone, missing)
+    trace, gaps = arrivals_of(found, spread is not None or len(found.partitions) > 1)
+    splits = None
+    if keys is not None:
+        from headway.keyed_simulation import keyed
+
+        every = sources.duration(drift, "--drift")
+        splits = keyed(trace, partitions, keys, key_skew, every, seed, max_partitions, capacity, (begin, stop))
+        trace = splits.run.split
     if gaps:
         say(f"{gaps} missing values were bridged in a straight line: a gap is not zero")
     if poisson:
@@ -97,9 +111,12 @@ def command(
         write_report(report, result, title=found.topic)
         say(f"report: {report}")
     if json:
-        emit_json({**result.document(), "step_s": found.grid.step_s, "gaps": gaps})
+        more = {} if splits is None else splits.document(world)
+        emit_json({**result.document(), "step_s": found.grid.step_s, "gaps": gaps, **more})
     else:
         _print(result)
+        if splits is not None:
+            splits.tell(world, say)
 
 
 def _write_decisions(path: Path, result: Simulation) -> None:

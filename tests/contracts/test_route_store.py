@@ -17,7 +17,7 @@ from balancer.routing.errors import RegistrationRefused, RouteStoreUnavailable
 from balancer.routing.memory import MemoryRouteStore
 from balancer.routing.redis import RedisRouteStore
 from balancer.routing.table import decode
-from tests.peers.lease_server import LeaseServer
+from tests.peers.redis import Server, lease_server
 
 TTL = timedelta(seconds=600)
 WHO = Registration("checkout-1", "n1", ("orders",), "headway.route.checkout-1")
@@ -39,16 +39,16 @@ class MemoryBench:
 class RedisBench:
     """Time passes by bringing the written deadlines forward: the server's clock cannot be turned."""
 
-    def __init__(self, server: LeaseServer) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
         self.store = RedisRouteStore(server.url, "c")
 
     def pass_time(self, seconds: float) -> None:
-        raw = self.server.client
-        for name in raw.smembers("hw:{c:routes}:producers"):
-            raw.hincrby(f"hw:{{c:routes}}:producer:{name}", "deadline", -int(seconds * 1000))
-        for key in raw.scan_iter("hw:[{]c:routes[}]:leader:*"):
-            raw.delete(key)
+        with self.server.client() as raw:
+            for name in raw.smembers("hw:{c:routes}:producers"):
+                raw.hincrby(f"hw:{{c:routes}}:producer:{name.decode()}", "deadline", -int(seconds * 1000))
+            for key in raw.scan_iter("hw:[{]c:routes[}]:leader:*"):
+                raw.delete(key)
 
     def go_away(self) -> None:
         self.server.kill()
@@ -58,8 +58,8 @@ Bench = MemoryBench | RedisBench
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[LeaseServer]:
-    with tempfile.TemporaryDirectory() as folder, LeaseServer(Path(folder)) as running:
+def server() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory() as folder, lease_server(Path(folder)) as running:
         yield running
 
 
@@ -69,9 +69,10 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         yield MemoryBench()
         return
     server = request.getfixturevalue("server")
-    if server.process is None:
+    if server.process is None or server.process.poll() is not None:
         server.start()
-    server.client.flushall()
+    with server.client() as raw:
+        raw.flushall()
     made = RedisBench(server)
     yield made
     made.store.close()

@@ -23,7 +23,7 @@ from balancer.routing.redis import RedisRouteStore
 from balancer.routing.table import SlotTable, decode
 from tests.chaos.bed import ROOT, _warm, until
 from tests.peers.kafka import Kafka
-from tests.peers.lease_server import LeaseServer
+from tests.peers.redis import Server, lease_server
 from tests.splitting.flow import read_all, read_input
 from tests.splitting.rows import OUT, Row, Verdict, judge
 
@@ -40,14 +40,14 @@ class Bed:
         groups: int = 1,
         max_partitions: int = 8,
         hash_name: str = "murmur2",
-        server: LeaseServer | None = None,
+        server: Server | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"headway-split-{name}-"))
         self.kafka, self.partitions, self.max_partitions, self.hash = kafka, partitions, max_partitions, hash_name
         self.topic = f"{name}-{token_hex(3)}"
         self.groups = [f"{self.topic}-g{i}" for i in range(groups)]
         self._own_server = server is None
-        self.server = server or LeaseServer(self.folder / "store")
+        self.server = server or lease_server(self.folder / "store")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.configs: dict[str, tuple[str, dict[str, Any]]] = {}
 
@@ -83,7 +83,6 @@ class Bed:
             self.store.close()
         if self._own_server:
             self.server.kill()
-            self.server.client.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- processes ----------------------------------------------------------------------------------------------

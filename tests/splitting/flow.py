@@ -210,7 +210,7 @@ def plan(config: dict[str, Any]) -> None:
             store,
             RedisRouteStore(config["store"], "main"),
             KafkaTableLog(config["bootstrap"]),
-            mover._nudge,
+            mover.wake,
         )
         mover.withheld, mover.close_gates = gates, gates.tick
         gates.listen()

@@ -1,0 +1,401 @@
+"""When a partition is split or merged, into how many lanes, and which slots move: (table, loads, policy, now) → plan.
+
+Pure. A split is planned only for what no assignment can cure (a partition hotter than a member), ahead of the hour at
+which it saturates, with the fewest slot moves that bring every lane under the limit. What must not be split is refused
+with the reason and with what would help.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.errors import PolicyRefused
+from balancer.hotspots import when
+from balancer.plan import Proposal
+from balancer.routing.table import SlotTable
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPolicy:
+    """How eagerly partitions are split and merged; shares are of one member's capacity."""
+
+    limit: float = 0.8
+    """A lane is planned to take no more than this share: the rest is for what the forecast does not see."""
+    merge_below: float = 0.5
+    """A parent and its lanes together must stay below this share for a merge: well below ``limit``, so that a small
+    wave does not split again."""
+    merge_ahead: timedelta = timedelta(hours=2)
+    """For so long the forecast must stay low before a merge."""
+    dwell: timedelta = timedelta(minutes=30)
+    """Between changes of the same parent."""
+    lead: timedelta = timedelta(minutes=15)
+    """A split is done this long before the hour at which it is needed: it must drain before it counts."""
+    max_partitions: int | None = None
+    """Of the topic; None: it never grows."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.merge_below < self.limit <= 1:
+            raise PolicyRefused(
+                f"merge_below={self.merge_below} and limit={self.limit} must be 0 < merge_below < limit <= 1"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """What is known of the brokers; None is "not readable", which vetoes nothing."""
+
+    partitions_left: int | None = None
+    """How many more partitions the cluster may carry, by its own limits and the operator's."""
+    under_replicated: int | None = None
+    offline: int | None = None
+
+    def veto(self) -> str | None:
+        """Return why no partition should be made now."""
+        if self.offline:
+            return f"{self.offline} partitions of the cluster are offline"
+        if self.under_replicated:
+            return f"{self.under_replicated} partitions of the cluster are under-replicated"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSplit:
+    """One split or merge: where, when, which slots to which lane, at which price, and why.
+
+    ``placement`` has one tuple of slots for each new lane. ``price`` and what else would do, with its price, are in
+    member-hours over the horizon.
+    """
+
+    kind: str
+    partition: int
+    at: datetime | None
+    reason: str
+    placement: tuple[tuple[int, ...], ...] = ()
+    refused: str | None = None
+    price: float = 0.0
+    others: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def lanes(self) -> int:
+        """Partitions that the parent becomes, itself included."""
+        return 1 + len(self.placement)
+
+
+def place_slots(
+    slots: Sequence[int], loads: NDArray[np.float64], room: float
+) -> tuple[tuple[tuple[int, ...], ...], int | None]:
+    """Return which slots move to which new lane, and a slot that alone is too hot (then nothing moves).
+
+    The heaviest slots move, so that the fewest do; they are packed first-fit decreasing. Slots that nobody has sampled
+    weigh alike.
+
+    Parameters
+    ----------
+    slots
+        All slots of the partition.
+    loads
+        Records/s of each.
+    room
+        Records/s that a lane may take.
+
+    Examples
+    --------
+    >>> place_slots([0, 2, 4], np.array([50.0, 40.0, 30.0]), 80.0)
+    (((0,),), None)
+    >>> place_slots([0, 2], np.array([90.0, 1.0]), 80.0)
+    ((), 0)
+    """
+    order = np.argsort(-loads, kind="stable")
+    if loads[order[0]] > room:
+        return (), int(slots[int(order[0])])
+    total = float(loads.sum())
+    lanes: list[list[int]] = []
+    free: list[float] = []
+    # what stays is what is left when the heaviest have gone
+    excess = total - room
+    moving, gone = [], 0.0
+    for i in order.tolist():
+        if gone >= excess:
+            break
+        moving.append(i)
+        gone += float(loads[i])
+    for i in moving:
+        weight = float(loads[i])
+        fit = next((k for k, left in enumerate(free) if weight <= left), None)
+        if fit is None:
+            lanes.append([])
+            free.append(room)
+            fit = len(lanes) - 1
+        lanes[fit].append(int(slots[i]))
+        free[fit] -= weight
+    return tuple(tuple(sorted(lane)) for lane in lanes), None
+
+
+def slot_loads(table: SlotTable, partition: int, rate: float, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return records/s of each slot of a partition: by the sample where there is one, the rest spread evenly.
+
+    Examples
+    --------
+    >>> table = SlotTable("orders", "id-1", 1, "murmur2", 2)
+    >>> loads = slot_loads(table, 0, 2048.0, np.zeros(4096))
+    >>> loads.size, float(loads[0])
+    (2048, 1.0)
+    """
+    slots = np.array(table.slots_of(partition), dtype=int)
+    seen = shares[slots]
+    total = seen.sum()
+    even = np.full(slots.size, 1.0 / max(slots.size, 1))
+    # a sample says little of light slots: a tenth is spread evenly
+    weights = even if total <= 0 else 0.9 * seen / total + 0.1 * even
+    return np.asarray(rate * weights)
+
+
+def plan_splits(
+    table: SlotTable,
+    rates: NDArray[np.float64],
+    origin: datetime,
+    step: timedelta,
+    capacity: float,
+    policy: SplitPolicy,
+    now: datetime,
+    *,
+    shares: NDArray[np.float64] | None = None,
+    hot_keys: Mapping[int, tuple[str, float]] | None = None,
+    changed: Mapping[int, datetime] | None = None,
+    brokers: Brokers | None = None,
+    busy: Mapping[int, float] | None = None,
+    cpu_limit: float | None = None,
+    faster_capacity: float | None = None,
+    timezone: str = "UTC",
+) -> tuple[PlannedSplit, ...]:
+    """Plan the splits and merges of one topic, the most urgent first.
+
+    Parameters
+    ----------
+    table
+        The topic's slot table.
+    rates
+        Shape (partitions, steps): forecast records/s, at the quantile that is planned by; one row a partition.
+    origin, step
+        Begin of the first step, aware; length of a step.
+    capacity
+        Records/s of one member.
+    policy
+        Limits.
+    now
+        Aware.
+    shares
+        Each slot's share of the topic's records (see :class:`balancer.key_sketch.KeySketch`); None: not sampled.
+    hot_keys
+        Slot → (key, records/s at the peak) of the heaviest key in it.
+    changed
+        Parent → when it was last split or merged.
+    brokers
+        Budget and vital signs.
+    busy, cpu_limit
+        Partition → share of a core that its owner uses, and the limit: an owner above the limit counts as saturated
+        now, whatever the forecast says.
+    faster_capacity
+        Records/s of a faster kind of member, if there is one.
+    timezone
+        Zone in which reasons name hours.
+
+    Raises
+    ------
+    ValueError
+        If the capacity is not positive.
+    """
+    if not 0 < capacity < np.inf:
+        raise ValueError(f"capacity={capacity} must be a positive number of records/s")
+    shares = np.zeros(table.slots) if shares is None else shares
+    found = [
+        *_splits(
+            table, rates, origin, step, capacity, policy, now, shares, hot_keys or {}, changed or {},
+            brokers or Brokers(), busy or {}, cpu_limit, faster_capacity, timezone,
+        ),
+        *_merges(table, rates, origin, step, capacity, policy, now, changed or {}),
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda s: (s.at or now, s.partition)))
+
+
+def _splits(
+    table: SlotTable,
+    rates: NDArray[np.float64],
+    origin: datetime,
+    step: timedelta,
+    capacity: float,
+    policy: SplitPolicy,
+    now: datetime,
+    shares: NDArray[np.float64],
+    hot_keys: Mapping[int, tuple[str, float]],
+    changed: Mapping[int, datetime],
+    brokers: Brokers,
+    busy: Mapping[int, float],
+    cpu_limit: float | None,
+    faster_capacity: float | None,
+    timezone: str,
+) -> list[PlannedSplit]:
+    room = policy.limit * capacity
+    left = None if policy.max_partitions is None else policy.max_partitions - rates.shape[0]
+    in_use = set(table.moved.values())
+    spare = sum(p >= table.partitions and p not in in_use for p in range(rates.shape[0]))
+    found = []
+    hours = rates.shape[1] * step.total_seconds() / 3600
+    for partition in range(rates.shape[0]):
+        peak = float(rates[partition].max(initial=0.0))
+        over = rates[partition] > capacity
+        hot_cpu = cpu_limit is not None and busy.get(partition, 0.0) > cpu_limit
+        if not over.any() and not hot_cpu:
+            continue
+        saturates = now if hot_cpu and not over.any() else origin + step * int(over.argmax())
+        what = f"{table.topic}:{partition} passes one member's capacity {when(saturates, now, timezone)}"
+        if hot_cpu and not over.any():
+            what = (
+                f"the owner of {table.topic}:{partition} uses {busy[partition]:.0%} of a core (limit {cpu_limit:.0%})"
+            )
+            peak = max(peak, capacity * busy[partition] / (cpu_limit or 1.0))
+        slots = table.slots_of(partition)
+        if not slots:
+            continue
+        loads = slot_loads(table, partition, peak, shares)
+        placement, too_hot = place_slots(slots, loads, room)
+        others = _others(peak, capacity, over, hours, faster_capacity)
+        start = saturates - policy.lead
+        refused = None
+        if too_hot is not None:
+            key, rate = hot_keys.get(too_hot, (None, float(loads[slots.index(too_hot)])))
+            who = f"key {key}" if key is not None else f"slot {too_hot}"
+            refused = (
+                f"{who} alone takes {rate / capacity:.0%} of a member; a split cannot divide a key. Name a finer order "
+                "(order_by), or compute in parallel and apply its effects in sequence by one owner"
+            )
+        elif not placement:
+            continue
+        else:
+            refused = _forbidden(table, partition, len(placement), spare, left, policy, brokers, changed, now)
+        if refused is None and left is not None:
+            new = max(0, len(placement) - spare)
+            spare, left = spare - (len(placement) - new), left - new
+        cores = math.ceil(peak / room) - 1
+        reason = f"{what} (peak {peak / capacity:.0%}): split into {1 + len(placement)} lanes, {_count(placement)} move"
+        found.append(
+            PlannedSplit(
+                "split", partition, max(start, now), reason if refused is None else what, placement, refused,
+                price=round(cores * float(over.mean() or 1 / max(over.size, 1)) * hours, 3), others=others,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _forbidden(
+    table: SlotTable,
+    partition: int,
+    lanes: int,
+    spare: int,
+    left: int | None,
+    policy: SplitPolicy,
+    brokers: Brokers,
+    changed: Mapping[int, datetime],
+    now: datetime,
+) -> str | None:
+    parent = partition if partition < table.partitions else table.slots_of(partition)[0] % table.partitions
+    since = changed.get(parent)
+    if since is not None and now - since < policy.dwell:
+        return f"it was changed {(now - since).total_seconds() / 60:.0f} min ago; the dwell is {policy.dwell}"
+    if any(partition in (t.source, t.target) for t in table.transitions):
+        return "a transition of it is under way"
+    new = max(0, lanes - spare)
+    if not new:
+        return None
+    if left is None:
+        return "the topic may not grow: set max_partitions"
+    if new > left:
+        return f"max_partitions={policy.max_partitions} leaves {max(left, 0)} new partitions, {new} are needed"
+    if brokers.partitions_left is not None and new > brokers.partitions_left:
+        return f"the cluster has room for {brokers.partitions_left} more partitions, {new} are needed"
+    return brokers.veto()
+
+
+def _others(
+    peak: float, capacity: float, over: NDArray[np.bool_], hours: float, faster_capacity: float | None
+) -> dict[str, float]:
+    """Return what else would do, with its price in member-hours: a member that is fast enough, all the time."""
+    others: dict[str, float] = {}
+    if peak <= capacity:
+        others["isolate"] = round(hours, 3)
+    if faster_capacity is not None and faster_capacity >= peak:
+        others["faster_member"] = round((faster_capacity / capacity - 1) * hours, 3)
+    return others
+
+
+def _merges(
+    table: SlotTable,
+    rates: NDArray[np.float64],
+    origin: datetime,
+    step: timedelta,
+    capacity: float,
+    policy: SplitPolicy,
+    now: datetime,
+    changed: Mapping[int, datetime],
+) -> list[PlannedSplit]:
+    """Return the parents whose lanes are needed no more: all together low for as long as the policy looks ahead."""
+    found = []
+    steps = max(1, math.ceil(policy.merge_ahead / step))
+    first = max(0, int((now - origin) / step))
+    for parent in range(table.partitions):
+        lanes = table.lanes_of(parent)
+        if not lanes or any(lane >= rates.shape[0] for lane in lanes):
+            continue
+        ahead = rates[[parent, *lanes], first : first + steps].sum(axis=0)
+        if ahead.size < steps or ahead.max() > policy.merge_below * capacity:
+            continue
+        since = changed.get(parent)
+        if since is not None and now - since < policy.dwell:
+            continue
+        if any({t.source, t.target} & {parent, *lanes} for t in table.transitions):
+            continue
+        reason = (
+            f"{table.topic}:{parent} and its {len(lanes)} lanes together take at most {ahead.max() / capacity:.0%} "
+            f"of a member for the next {policy.merge_ahead}: merge"
+        )
+        found.append(PlannedSplit("merge", parent, now, reason))
+    return found
+
+
+def proposals_of(topic: str, planned: Sequence[PlannedSplit]) -> tuple[Proposal, ...]:
+    """Return what people are shown: what would be done, or why it is not, with what else would help.
+
+    Examples
+    --------
+    >>> refused = PlannedSplit("split", 3, None, "orders:3 is hot", refused="the topic may not grow")
+    >>> proposals_of("orders", [refused])[0].text
+    'orders:3 is hot; not split: the topic may not grow'
+    """
+    rows = []
+    for s in planned:
+        text = s.reason if s.refused is None else f"{s.reason}; not {s.kind}: {s.refused}"
+        if s.others:
+            text += "".join(f"; {kind} would cost {price:g} member-hours" for kind, price in s.others.items())
+            text += f", the split {s.price:g}" if s.refused is None else ""
+        rows.append(Proposal("key" if s.refused and not s.placement else s.kind, f"{topic}:{s.partition}", text, s.at))
+    return tuple(rows)
+
+
+def due(planned: Sequence[PlannedSplit], now: datetime) -> tuple[PlannedSplit, ...]:
+    """Return what is to be done now: not refused, its hour come, and cheaper than whatever else would do."""
+    return tuple(
+        s
+        for s in planned
+        if s.refused is None and (s.at is None or s.at <= now) and all(s.price <= p for p in s.others.values())
+    )
+
+
+def _count(placement: Sequence[Sequence[int]]) -> str:
+    moved = sum(map(len, placement))
+    return f"{moved} slot{'s' if moved != 1 else ''}"

@@ -1,0 +1,217 @@
+"""Looks after routed topics in ``serve``: samples into sketches, splits and merges proposed, in ``act`` requested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from balancer.plan import Proposal, ScalingPlan
+from balancer.routing.base import ProducerState, RouteStore
+from balancer.routing.errors import RouteStoreUnavailable
+from balancer.routing.table import SlotTable, TableRefused, decode
+from balancer.splits import Brokers, PlannedSplit, SplitPolicy, due, plan_splits, proposals_of
+from forecaster.forecast import Forecast, ForecastResult
+from forecaster.topics import TopicPartition
+from headway.application import Application
+from headway.logs import logger
+from headway.routed_topics import new_request, open_routes
+from headway.sections import Mode, TopicSettings
+from headway.settings import Settings
+
+if TYPE_CHECKING:
+    from balancer.key_sketch import KeySketch
+
+LEVEL = 0.9
+"""Quantile of the forecast by which lanes are planned."""
+
+
+class SplitTender:
+    """One routed topic: what is hot in it, what should be done, and what was asked for.
+
+    Parameters
+    ----------
+    topic, own
+        Its name and settings.
+    routes
+        Tables, samples, requests.
+    forecast
+        The topic's latest forecast.
+    capacity
+        Records/s of one member of the slowest registered group; None while that is not known.
+    may_act
+        Whether splits are asked for, or only proposed.
+    busy
+        Partition → share of a core that its owner uses, of owners that hold nothing else.
+    cpu_limit
+        Above it such an owner counts as saturated.
+    brokers
+        Budget and vital signs; nothing is vetoed by what cannot be read.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        own: TopicSettings,
+        routes: RouteStore,
+        forecast: Callable[[], ForecastResult | None],
+        capacity: Callable[[], float | None],
+        may_act: Callable[[datetime], bool],
+        *,
+        busy: Callable[[], Mapping[int, float]] = dict,
+        cpu_limit: float | None = None,
+        brokers: Callable[[], Brokers] = Brokers,
+    ) -> None:
+        self.topic, self._routes = topic, routes
+        self._forecast, self._capacity, self._may_act = forecast, capacity, may_act
+        self._busy, self._cpu_limit, self._brokers = busy, cpu_limit, brokers
+        self._policy = SplitPolicy(max_partitions=own.max_partitions)
+        self._sketch: KeySketch | None = None
+        self._sampled: dict[str, tuple[Sequence[str], datetime]] = {}
+        self._changed: dict[int, datetime] = {}
+
+    def look(self, now: datetime, timezone: str = "UTC") -> tuple[PlannedSplit, ...]:
+        """Take samples in, plan, and ask for what is due where that is allowed; return everything planned."""
+        try:
+            data = self._routes.table(self.topic)
+            if data is None:
+                return ()
+            table = decode(data)
+            self._learn(table, self._routes.producers(), now)
+            forecast, capacity = self._forecast(), self._capacity()
+            if not isinstance(forecast, Forecast) or not capacity:
+                return ()
+            planned = self._plan(table, forecast, capacity, now, timezone)
+            if self._may_act(now):
+                self._ask(table, planned, now)
+            return planned
+        except (RouteStoreUnavailable, TableRefused) as error:
+            logger("splitting").warning("routes cannot be looked at", topic=self.topic, why=str(error))
+            return ()
+
+    def _learn(self, table: SlotTable, producers: Sequence[ProducerState], now: datetime) -> None:
+        from balancer.key_sketch import KeySketch
+
+        sketch = self._sketch = self._sketch or KeySketch(table.slots)
+        for producer in producers:
+            name, keys = producer.registration.name, producer.sample.get(self.topic) or ()
+            before, at = self._sampled.get(name, ((), now - timedelta(seconds=1)))
+            if not keys or tuple(keys) == tuple(before):
+                continue
+            self._sampled[name] = (tuple(keys), now)
+            slots = [table.slot_of_key(bytes.fromhex(key)) for key in keys]
+            seconds = min(60.0, max((now - at).total_seconds(), 1.0))
+            sketch.add(keys, slots, producer.rates.get(self.topic, 0.0) * seconds, now)
+
+    def _plan(
+        self, table: SlotTable, forecast: Forecast, capacity: float, now: datetime, timezone: str
+    ) -> tuple[PlannedSplit, ...]:
+        assert self._sketch is not None
+        rows = forecast.at_level(min(forecast.levels, key=lambda level: abs(level - LEVEL)))
+        rates = np.zeros((1 + max(forecast.partitions, default=0), forecast.steps))
+        rates[list(forecast.partitions)] = rows
+        total = float(rates.sum(axis=0).max(initial=0.0))
+        hot: dict[int, tuple[str, float]] = {}
+        for heavy in reversed(self._sketch.heavy(0.5 * capacity / total if total else 1.0, now)):
+            hot[table.slot_of_key(bytes.fromhex(heavy.key))] = (_readable(heavy.key), heavy.share * total)
+        return plan_splits(
+            table, rates, forecast.origin, forecast.step, capacity, self._policy, now,
+            shares=self._sketch.slot_shares(now), hot_keys=hot, changed=self._changed, brokers=self._brokers(),
+            busy=self._busy(), cpu_limit=self._cpu_limit, timezone=timezone,
+        )  # fmt: skip
+
+    def _ask(self, table: SlotTable, planned: Sequence[PlannedSplit], now: datetime) -> None:
+        """Ask for the first thing that is due, unless something is under way."""
+        if table.transitions or any(not r.is_over for r in self._routes.requests(self.topic)):
+            return
+        for split in due(planned, now)[:1]:
+            request = new_request(split.kind, self.topic, split.partition, max(split.lanes, 2))
+            self._routes.request(replace(request, placement=split.placement))
+            parent = split.partition if split.partition < table.partitions else table.slots_of(split.partition)[0]
+            self._changed[parent % table.partitions] = now
+            logger("splitting").info("asked for", kind=split.kind, topic=self.topic, why=split.reason)
+
+
+def _readable(key: str) -> str:
+    return bytes.fromhex(key).decode("utf-8", "backslashreplace")
+
+
+def with_splits(plan: ScalingPlan, more: Sequence[Proposal]) -> ScalingPlan:
+    """Return a plan with what is planned for its routed topics in place of the general advice on those partitions."""
+    if not more:
+        return plan
+    subjects = {p.subject for p in more}
+    kept = (p for p in plan.proposals if p.subject not in subjects or p.kind != "split")
+    return replace(plan, proposals=(*kept, *more))
+
+
+def advice_of(app: Application, group: str) -> Callable[[datetime], tuple[Proposal, ...]]:
+    """Return what a group's plan says of its routed topics; in ``act`` what is due is asked for on the way.
+
+    A topic that several groups read is looked after by the first of them that this process runs.
+    """
+    settings = app.settings
+    own = settings.group(group)
+    mine = {
+        topic: settings.topics[topic]
+        for topic in (own.topics if own is not None else ())
+        if topic in settings.topics and next((g for g in settings.topics[topic].groups), None) == group
+    }
+    if not mine or settings.store_url() is None or not settings.kafka.bootstrap_servers:
+        return lambda now: ()
+    routes = open_routes(settings)
+
+    def capacity_of(topic: TopicSettings) -> float | None:
+        known = [app.view(g).capacity_per_member for g in topic.groups if g in settings.named_groups]
+        return min((c for c in known if c), default=None)
+
+    def may_act(topic: TopicSettings, now: datetime) -> bool:
+        return all(
+            app.operations.mode(g, settings.mode(g)) is Mode.ACT and app.operations.paused(g, now) is None
+            for g in topic.groups
+        )
+
+    tenders = [
+        SplitTender(
+            topic,
+            facts,
+            routes,
+            lambda topic=topic: app.view(group).forecasts.get(topic),  # type: ignore[misc]
+            lambda facts=facts: capacity_of(facts),  # type: ignore[misc]
+            lambda now, facts=facts: may_act(facts, now),  # type: ignore[misc]
+            busy=lambda topic=topic: busy_owners(settings, group, topic),  # type: ignore[misc]
+            cpu_limit=own.cpu_limit if own is not None else None,
+        )
+        for topic, facts in mine.items()
+    ]
+    zone = settings.grid(group).timezone
+    return lambda now: tuple(p for t in tenders for p in proposals_of(t.topic, t.look(now, zone)))
+
+
+def busy_owners(settings: Settings, group: str, topic: str) -> Mapping[int, float]:
+    """Return partition → share of a core that its worker uses, of workers that hold nothing else."""
+    from balancer.leases.base import LeaseState, LeaseStoreError
+    from headway.moving import open_leases
+
+    leases = open_leases(settings, group)
+    try:
+        view = leases.view()
+    except LeaseStoreError:
+        return {}
+    finally:
+        leases.close()
+    held: dict[int, list[TopicPartition]] = {}
+    for tp, lease in view.leases.items():
+        if lease.owner is not None and lease.state is LeaseState.HELD:
+            held.setdefault(lease.owner.instance, []).append(tp)
+    return {
+        owned[0].partition: float(cpu)
+        for instance, owned in held.items()
+        if len(owned) == 1
+        and owned[0].topic == topic
+        and instance in view.workers
+        and (cpu := view.workers[instance].heartbeat.get("cpu")) is not None
+    }

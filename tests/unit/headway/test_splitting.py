@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from balancer.moves.splitting import SplitLimits, TopicLeader
+from balancer.plan import Bound, PlannedStep, Proposal, ScalingPlan
+from balancer.routing import protocol
+from balancer.routing.base import Registration
+from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
+from forecaster.forecast import Forecast, Rung
+from forecaster.topics import GroupId
+from headway.sections import TopicSettings
+from headway.splitting import SplitTender, with_splits
+from tests.unit.balancer.moves.routed_world import MemoryWorld
+
+NOW = datetime(2026, 1, 5, 8, tzinfo=UTC)
+TABLE = protocol.adopt("orders", "id-1", 2, "crc32", ["billing"])
+
+
+def forecast(*rows: float, steps: int = 24) -> Forecast:
+    rates = np.repeat(np.array(rows)[:, None, None], steps, axis=1)
+    return Forecast(
+        "orders",
+        NOW,
+        timedelta(minutes=15),
+        tuple(range(len(rows))),
+        (0.9,),
+        rates,
+        rates.sum(axis=0),
+        "t",
+        Rung.OWN_MODEL,
+    )
+
+
+def tender(store: MemoryRouteStore, rows: tuple[float, ...], acts: bool = True, **own: object) -> SplitTender:
+    settings = TopicSettings(groups=("billing",), max_partitions=6, hash="crc32", **own)
+    return SplitTender("orders", settings, store, lambda: forecast(*rows), lambda: 100.0, lambda now: acts)
+
+
+def test_in_recommend_a_split_is_shown_and_nobody_is_asked() -> None:
+    store = MemoryRouteStore()
+    store.publish(TABLE)
+    (split,) = tender(store, (150.0, 20.0), acts=False).look(NOW)
+    assert split.kind == "split" and store.requests("orders") == ()
+
+
+def test_in_act_what_is_due_is_asked_for_once_and_carried_out() -> None:
+    store, world, log = MemoryRouteStore(), MemoryWorld(), MemoryTableLog()
+    leader = TopicLeader(world, log, store, ["billing"], "crc32", SplitLimits(max_partitions=6))
+    leader.step()
+    looked = tender(store, (150.0, 20.0))
+    looked.look(NOW)
+    (asked,) = store.requests("orders")
+    assert (asked.kind, asked.partition, asked.lanes) == ("split", 0, 2) and asked.placement
+    looked.look(NOW + timedelta(seconds=15))
+    assert len(store.requests("orders")) == 1
+    leader.step()
+    store.close_gates("orders", "billing", leader.table.epoch)
+    for _ in range(5):
+        leader.step()
+    assert set(leader.table.moved) == set(asked.placement[0])
+    # the peak is over, the forecast stays low: after the dwell it is merged
+    later = NOW + timedelta(hours=2)
+    looked._forecast = lambda: forecast(10.0, 10.0, 10.0)
+    looked.look(later)
+    assert [r.kind for r in store.requests("orders")] == ["split", "merge"]
+
+
+def test_a_hot_key_is_found_in_the_samples_of_producers() -> None:
+    store = MemoryRouteStore()
+    store.publish(TABLE)
+    who = Registration("p", "n", ("orders",), "headway.route.p")
+    key = next(k for k in (b"c%d" % i for i in range(50)) if TABLE.partition_of_key(k) == 0)
+    store.renew(who, timedelta(seconds=600), {}, {"orders": (key.hex(),) * 45}, {"orders": 170.0})
+    (split,) = tender(store, (150.0, 20.0)).look(NOW)
+    assert split.refused is not None and f"key {key.decode()} alone takes" in split.refused
+    assert store.requests("orders") == ()
+
+
+def test_an_absent_store_or_forecast_plans_nothing() -> None:
+    store = MemoryRouteStore()
+    assert tender(store, (150.0, 20.0)).look(NOW) == ()
+    store.publish(TABLE)
+    store.away = True
+    assert tender(store, (150.0, 20.0)).look(NOW) == ()
+
+
+def test_splits_take_the_place_of_general_advice_on_the_same_partition() -> None:
+    general = (Proposal("split", "orders:0", "it can be split once"), Proposal("batching", "orders:0", "batches"))
+    plan = ScalingPlan(GroupId("g"), NOW, (PlannedStep(NOW, 1, 1.0),), Bound(), (), proposals=general)
+    ours = Proposal("split", "orders:0", "split into 2 lanes")
+    assert [p.text for p in with_splits(plan, [ours]).proposals] == ["batches", "split into 2 lanes"]
