@@ -16,6 +16,8 @@ from datetime import timedelta
 from secrets import token_hex
 
 from balancer.errors import BalancerError
+from balancer.moves.admission import SplitLimits as SplitLimits
+from balancer.moves.admission import must_be_placed, must_be_splittable
 from balancer.moves.kafka import FenceFailed
 from balancer.moves.lanes import chosen_moves, merge_order
 from balancer.moves.routed_topic import TopicWorld, unexplained
@@ -33,34 +35,6 @@ from balancer.routing.table import Fence, Kind, Phase, SlotTable, TableRefused, 
 log = logging.getLogger("headway.splitting")
 
 LEAD_FOR = timedelta(seconds=3)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitLimits:
-    """Bounds of a routed topic's transitions.
-
-    Parameters
-    ----------
-    prepare
-        For every group to close its gate.
-    stop
-        For a live producer to end its transaction and answer (``stop_limit``).
-    hold
-        For a merge's lane to be drained while its slots are held (``hold_limit``).
-    merge_lag
-        A merge stops its slots only when the lane has fewer unread records than this in every group.
-    max_partitions
-        Of the topic; None: it never grows.
-    accept_unregistered
-        Whether groups that are not registered may see order broken.
-    """
-
-    prepare: timedelta = timedelta(seconds=20)
-    stop: timedelta = timedelta(seconds=5)
-    hold: timedelta = timedelta(seconds=2)
-    merge_lag: int = 500
-    max_partitions: int | None = None
-    accept_unregistered: bool = False
 
 
 @dataclass(slots=True)
@@ -167,7 +141,7 @@ class TopicLeader:
             raise RoutingError(f"topic {self.topic} does not exist")
         if table is None:
             table = protocol.adopt(self.topic, here, self.world.partitions(), self._hash, self._groups)
-            self._must_be_placed(table)
+            must_be_placed(table, self.world)
             self._tables.append(table)
             log.info("%s is routed from now on: %d partitions by %s", self.topic, table.partitions, table.hash)
         elif table.topic_id != here:
@@ -177,13 +151,6 @@ class TopicLeader:
             self._tables.append(table)
         self.table, self._published, self._enumerated = table, 0, 0
         self._regroup()
-
-    def _must_be_placed(self, table: SlotTable) -> None:
-        for partition in range(min(table.partitions, 16)):
-            why = self.world.misplaced(table, partition)
-            if why is not None:
-                other = "crc32" if table.hash == "murmur2" else "murmur2"
-                raise SplitRefused(f"{why}; the topic is not adopted. If they use {other}, set hash = {other!r}")
 
     def _regroup(self) -> None:
         table = self._now
@@ -247,7 +214,7 @@ class TopicLeader:
             moves = [(order[0], request.partition, table.slots_of(order[0]))]
             kind = Kind.MERGE
         else:
-            self._must_be_splittable(table, request)
+            must_be_splittable(table, request, self.world, self._store.producers(), self.limits)
             moves = chosen_moves(table, request, self.world.partitions(), self.limits.max_partitions)
             kind = Kind.SPLIT
             self.world.grow(1 + max(target for _, target, _ in moves))
@@ -257,33 +224,6 @@ class TopicLeader:
         self._commit(table)
         numbers = tuple(t.number for t in table.transitions if t.number > before)
         self._store.settle(replace(request, state="moving", numbers=numbers, epoch=table.epoch))
-
-    def _must_be_splittable(self, table: SlotTable, request: SplitRequest) -> None:
-        """Refuse what would break order, before anything is held."""
-        if not table.groups:
-            raise SplitRefused(f"{self.topic} has no registered group: name them in [topics.{self.topic}] groups")
-        if request.lanes < 2:
-            raise SplitRefused(f"lanes={request.lanes} must be 2 or more")
-        plain = sum(
-            p.live and p.registration.transactional_id is None and self.topic in p.registration.topics
-            for p in self._store.producers()
-        )
-        strangers = self.world.strangers(request.partition, plain)
-        if strangers:
-            raise SplitRefused(
-                f"{self.topic} is not splittable: {', '.join(strangers[:3])} wrote to partition {request.partition} "
-                "without routing. Route that producer, or put a relay before the topic"
-            )
-        why = self.world.misplaced(table, request.partition)
-        if why is not None:
-            raise SplitRefused(f"{self.topic} is not splittable: {why}")
-        if not self.limits.accept_unregistered:
-            others = sorted(self.world.readers() - set(table.groups))
-            if others:
-                raise SplitRefused(
-                    f"group {others[0]} reads {self.topic} and is not registered: it might see order broken. Add it to "
-                    f"[topics.{self.topic}] groups, or set accept_unregistered = true"
-                )
 
     def _settle(self) -> None:
         """End requests whose transitions are over; go on with merges of several lanes."""

@@ -69,7 +69,8 @@ class KeyedTopic:
         weights = 1.0 / np.arange(1, self.keys + 1, dtype=float) ** self.exponent
         order = np.random.default_rng(self.seed).permutation(self.keys)
         slots = np.array([crc32(b"key-%d" % key) for key in order]) % self.table().slots
-        return np.bincount(np.roll(slots, -turn), weights=weights / weights.sum(), minlength=self.table().slots)
+        shares = np.bincount(np.roll(slots, -turn), weights=weights / weights.sum(), minlength=self.table().slots)
+        return shares.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
