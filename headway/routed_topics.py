@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -189,12 +189,28 @@ def open_producer(settings: Settings, topic: str, name: str) -> RoutedProducer:
         leader = open_leader(settings, topic, settings.topics.get(topic) or TopicSettings())
         leader.step()
         leader.stop()
-    made = RouteSettings(
-        name=name,
-        topics=(topic,),
-        bootstrap_servers=servers,
-        store_url=url,
-        cluster=settings.cluster,
-        properties=properties,
+    return RoutedProducer(
+        RouteSettings(
+            name=name,
+            topics=(topic,),
+            bootstrap_servers=servers,
+            store_url=url,
+            cluster=settings.cluster,
+            properties=properties,
+        )
     )
-    return RoutedProducer(made)
+
+
+def relay(settings: Settings, topic: str, source: str, name: str, say: Callable[[str], None]) -> None:
+    """Carry ``source`` into a routed topic until SIGTERM or SIGINT."""
+    import signal
+
+    from balancer.routing.relay import Relay
+
+    producer = open_producer(settings, topic, name)
+    made = Relay(producer.settings, source, producer=producer)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: made.stop())
+    say(f"relaying {source} into {topic}")
+    made.run()
+    say(f"{made.relayed} records relayed")

@@ -15,10 +15,16 @@ EXAMPLE = """echo '{"key": "customer-17", "value": "paid"}' | headway route --to
 def command(
     topic: Annotated[str, typer.Option(help="The routed topic; it is adopted if it has no slot table yet.")],
     name: Annotated[str | None, typer.Option(help="Unique, the same after a restart; host-pid by default.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Relay this topic instead: for producers that cannot be routed.")
+    ] = None,
     linger: Annotated[str, typer.Option(help="Longest wait for more lines of a transaction.")] = "20ms",
     config: Config = None,
 ) -> None:
     """Run a routed producer from standard input.
+
+    With --from it carries another topic into the routed one instead, exactly once and in order of each key, until
+    SIGTERM.
 
     Each line is {"key": ..., "value": ...}; a missing key is null and not routed. Each acknowledged record is one line
     {"key", "partition", "offset", "epoch"} on standard output, after its transaction has been committed. A line that
@@ -29,7 +35,7 @@ def command(
     import sys
 
     from headway.durations import parse_duration
-    from headway.routed_topics import open_producer
+    from headway.routed_topics import open_producer, relay
     from headway.routing_lines import lines_in_batches, send_batch
     from headway.settings import load
 
@@ -37,6 +43,9 @@ def command(
         wait_s = parse_duration(linger).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--linger") from error
+    if source is not None:
+        relay(load(config), topic, source, name or f"relay-{source}-{socket.gethostname()}-{os.getpid()}", say)
+        return
     with open_producer(load(config), topic, name or f"{socket.gethostname()}-{os.getpid()}") as producer:
         producer.init_transactions()
         say(f"routing to {topic} by table {producer.epochs[topic]}")

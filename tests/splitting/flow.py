@@ -115,6 +115,7 @@ def produce(config: dict[str, Any]) -> None:
 def _send_until_stopped(producer: RoutedProducer, config: dict[str, Any], next_seq: dict[int, int]) -> int:
     topic, number, transactional = config["topic"], config["number"], config["transactional"]
     keys, weights = range(config["keys"]), config.get("weights")
+    names = config.get("names") or [f"key-{key}" for key in keys]
     pad = b"x" * config.get("pad", 60)
     credit, then, sent = 0.0, time.monotonic(), 0
     while not stop.is_set():
@@ -133,7 +134,7 @@ def _send_until_stopped(producer: RoutedProducer, config: dict[str, Any], next_s
                 value = IN.pack(number, key, seq, time.time()) + pad
                 while True:
                     try:
-                        producer.produce(topic, value, f"key-{key}")
+                        producer.produce(topic, value, names[key])
                         break
                     except BufferError:
                         producer.poll(0.01)

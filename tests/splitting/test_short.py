@@ -230,6 +230,39 @@ def test_a_topic_by_another_hash_is_not_adopted(kafka: Kafka, make_topic) -> Non
         leader_of(kafka, topic, MemoryRouteStore()).step()
 
 
+def test_a_relay_carries_a_legacy_topic_over_exactly_once(kafka: Kafka, make_topic) -> None:
+    import threading
+
+    from balancer.routing.relay import Relay
+    from tests.splitting.flow import read_all
+
+    legacy, topic = make_topic(3), make_topic(2)
+    store = MemoryRouteStore()
+    leader_of(kafka, topic, store).step()
+    producer = ck.Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    for i in range(300):
+        producer.produce(legacy, b"%d" % i, b"k%d" % (i % 7), headers=[("h", b"1")])
+    assert producer.flush(20) == 0
+    settings = settings_for(kafka, topic)
+    routed = RoutedProducer(settings, store=store, tables=KafkaTableLog(kafka.bootstrap))
+    relay = Relay(settings, legacy, producer=routed)
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    for _ in range(300):
+        if relay.relayed >= 300:
+            break
+        thread.join(0.1)
+    relay.stop()
+    thread.join(20)
+    rows = read_all(kafka.bootstrap, topic)
+    assert sorted(int(m.value()) for m in rows) == list(range(300))
+    for k in range(7):
+        mine = [int(m.value()) for m in rows if m.key() == b"k%d" % k]
+        assert mine == sorted(mine)
+        assert {m.partition() for m in rows if m.key() == b"k%d" % k} == {murmur2(b"k%d" % k) % 2}
+    assert all(dict(m.headers())["h"] == b"1" and "rt" in dict(m.headers()) for m in rows)
+
+
 def test_route_split_and_merge_from_the_terminal(kafka: Kafka, make_topic, tmp_path: Path) -> None:
     topic = make_topic(2)
     with lease_server(tmp_path / "store") as server:
