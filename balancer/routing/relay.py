@@ -107,7 +107,7 @@ class Relay:
                 raise
             log.warning("relay of %s: %s; its records are carried again", self._source, error.name())
             self._producer.abort_transaction(30.0)
-            firsts = {}
+            firsts: dict[int, int] = {}
             for message in batch:
                 firsts.setdefault(message.partition(), message.offset())
             assigned = {tp.partition for tp in self._consumer.assignment()}
