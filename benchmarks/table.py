@@ -25,6 +25,7 @@ def rows() -> Iterator[Row]:
     yield from _of("record", _record)
     yield from _of("storage", _storage)
     yield from _of("handover", _handover)
+    yield from _of("page", _page)
 
 
 def _of(name: str, read: Callable[[dict[str, Any]], Iterator[tuple[str, float, str, bool]]]) -> Iterator[Row]:
@@ -102,6 +103,14 @@ def _handover(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield "moved partition, p50 ms", d["moved_pause_ms"]["p50"], "≤ 50", d["moved_pause_ms"]["p50"] <= 50
     ratio = d["throughput_vs_bare_loop"]
     yield "transactional ÷ plain loop", ratio, "≥ 0.8", ratio >= 0.8
+
+
+def _page(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    yield "page: first contentful paint, ms", d["fcp_ms_median"], "≤ 300", d["fcp_ms_median"] <= 300
+    yield "page: first load, kB gzipped", d["first_load_kb_gzip"], "≤ 500", d["first_load_kb_gzip"] <= 500
+    faults = d["axe_violations"] + d["console_errors"]
+    yield "page: accessibility and console faults", faults, "0", faults == 0
+    yield "page: a frame with 1,000 partitions, p95 ms", d["frame_ms_p95"], "≤ 100", d["frame_ms_p95"] <= 100
 
 
 def table() -> str:

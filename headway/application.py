@@ -7,16 +7,20 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from balancer.plans.base import PlanStore
 from forecaster.stores.base import SeriesStore
 from headway.board import Board, GroupView
 from headway.errors import HeadwayError, UnknownGroup
+from headway.expectations import Expectations
 from headway.metrics import Metrics
 from headway.operations import Operations
 from headway.sections import Mode
 from headway.settings import Settings
+from headway.timeline import Timeline
+from headway.totals import TotalsCache
 from headway.wire import Document
 
 
@@ -61,8 +65,25 @@ class Application:
     moves: Callable[[str], list[Document]] = lambda group: []
     holder: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     ready: bool = False
+    forecasts_folder: Path | None = None
+    """Where past forecasts are written down; None keeps them in memory alone."""
+    timeline: Timeline = field(init=False)
+    expectations: Expectations = field(init=False)
+    totals: TotalsCache = field(init=False)
+    recalled: set[str] = field(default_factory=set)
+    """Groups whose earlier decisions were read back into the timeline."""
+    peaks: dict[str, tuple[int, float | None]] = field(default_factory=dict)
+    """Topic → (hour in which it was read, busiest hour's mean rate of the last weeks)."""
+    delays: dict[str, tuple[int, list[tuple[datetime, float]]]] = field(default_factory=dict)
+    """Group → (minute in which it was read, the last day's delays in seconds)."""
+
     discover: Callable[[], None] = lambda: None
     """Looks for groups that a pattern of the settings fits, and has new ones watched."""
+
+    def __post_init__(self) -> None:
+        self.timeline = Timeline(self.board)
+        self.expectations = Expectations(self.board, self.forecasts_folder)
+        self.totals = TotalsCache(self.store)
 
     def show(self, name: str, topics: tuple[str, ...]) -> None:
         """Put a group on the board, in the mode that was set last.

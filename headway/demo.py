@@ -39,6 +39,9 @@ from forecaster.serving import ForecastService
 from forecaster.topics import GroupId
 from headway.application import Application
 from headway.board import GroupView, ReplicaPoint
+from headway.errors import NotReady
+from headway.what_if import planned_again
+from headway.wire import Document
 
 TOPIC = "worldcup"
 GROUP = GroupId(TOPIC)
@@ -327,6 +330,29 @@ class Replay:
         self.at[0] = now + timedelta(minutes=1)
         return tick
 
+    def what_if(self, group: str, changes: Mapping[str, Any], now: datetime) -> Document:
+        """Plan again from what is on the board, under other assumptions; nothing is kept or changed.
+
+        Raises
+        ------
+        NotReady
+            Before the first minute.
+        """
+        view = self.app.view(group)
+        forecast = view.forecasts.get(TOPIC)
+        if view.snapshot is None or forecast is None:
+            raise NotReady(f"group {group} has not been seen yet; the replay begins within a minute")
+        return planned_again(
+            view.snapshot,
+            forecast,
+            self.control.policy,
+            changes,
+            now,
+            knobs=self.control.knobs,
+            rules=self._rules,
+            timezone=self.control.timezone,
+        )
+
     def _lead(self) -> LeaderToken:
         if self._token is None or time.monotonic() - self._renewed > RENEW_S:
             self._rules = self.app.operations.rules(TOPIC)
@@ -359,6 +385,7 @@ class Replay:
             if tick.actuation is not None:
                 view.acting_until = now + timedelta(seconds=self.scene.world.start_s)
             view.scores = {"wape": self.score.wape("headway"), "coverage": self.score.coverage}
+            view.gate = (True, ("members are simulated: the demo acts from its first minute on",))
             if tick.error is None:
                 view.problems.clear()
 

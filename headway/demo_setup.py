@@ -106,7 +106,9 @@ def running(settings: Settings, scene: Scene) -> Iterator[Replay]:
             ) from None
         at = [scene.world.start]
         with open_application(settings, lambda: at[0]) as app:
-            yield Replay(app, scene, open_forecasts(settings, app.store), at)
+            replay = Replay(app, scene, open_forecasts(settings, app.store), at)
+            app.what_if = replay.what_if
+            yield replay
     finally:
         os.close(handle)
 

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from balancer.actuation import ActuationState
 from balancer.actuators.base import Actuation, Actuator
 from balancer.control import KNOBS, ControlLoop, Tick
-from balancer.errors import BalancerError, ObserverUnavailable, PolicyRefused, TargetRefused
+from balancer.errors import BalancerError, ObserverUnavailable, TargetRefused
 from balancer.group import GroupSnapshot
 from balancer.observers.base import GroupObserver
-from balancer.planner import DEFAULT_LEAD, plan
+from balancer.planner import DEFAULT_LEAD
 from balancer.plans.base import LeaderToken
-from balancer.policy import ScalingPolicy
 from forecaster.errors import ForecasterError
-from forecaster.forecast import Forecast, ForecastResult, NoForecast
+from forecaster.forecast import ForecastResult, NoForecast
 from forecaster.serving import ForecastService
 from forecaster.stores.base import SeriesStore
 from forecaster.topics import GroupId
 from headway.application import Application
 from headway.board import GroupView, ReplicaPoint
-from headway.durations import parse_duration
 from headway.errors import HeadwayError, NotReady
 from headway.facts import recorded_states
 from headway.learned_series import LearnedSeries
 from headway.member_watch import MemberWatch
 from headway.sections import Mode
 from headway.splitting import advice_of, with_splits
-from headway.wire import Document, instant, parse_instant, plan_document
+from headway.what_if import planned_again
+from headway.wire import Document, instant, parse_instant
 
 if TYPE_CHECKING:
     from forecaster.desk import ForecastDesk, Served
 
 LEASE_TICKS = 2
-MAX_COUNT = 10_000
 LEARN_EVERY = timedelta(days=7)
 LEARNED_AT = "knobs_learned"
 
@@ -235,21 +232,16 @@ class GroupRunner:
         view = self.app.view(self.name)
         if view.snapshot is None:
             raise NotReady(f"group {self.name} has not been seen yet; the first tick comes within seconds")
-        policy = changed_policy(self.loop.learned_policy(), changes.get("policy") or {}, changes.get("capacity"))
-        forecast = self.latest_forecast(GroupId(self.name), now)
-        factor = changes.get("demand_factor")
-        if factor is not None and isinstance(forecast, Forecast):
-            forecast = replace(forecast, rates=forecast.rates * factor, total=forecast.total * factor)
-        made = plan(
+        return planned_again(
             view.snapshot,
-            forecast,
-            policy,
+            self.latest_forecast(GroupId(self.name), now),
+            self.loop.learned_policy(),
+            changes,
             now,
             knobs=self.loop.knobs,
             rules=self.app.operations.rules(self.name),
             timezone=self.loop.timezone,
         )
-        return plan_document(made.plan)
 
     def learn(self) -> str:
         """Learn the planner's knobs anew once a week, keep them, and plan with them from the next tick on."""
@@ -351,48 +343,3 @@ class GroupRunner:
         if tick.actuation is not None:
             outcome = tick.actuation.state.value
         self.app.metrics.decisions.labels(self.name, self.loop.mode, outcome).inc()
-
-
-def changed_policy(policy: ScalingPolicy, changes: Mapping[str, Any], capacity: float | None) -> ScalingPolicy:
-    """Return a policy with some fields changed.
-
-    Examples
-    --------
-    >>> changed_policy(ScalingPolicy(), {"slo": "30s"}, 500.0).slo.total_seconds()
-    30.0
-
-    Raises
-    ------
-    PolicyRefused
-        If a field is unknown, of the wrong kind, or outside its bound.
-    """
-    known = {field.name: getattr(policy, field.name) for field in fields(policy)}
-    given: dict[str, Any] = {} if capacity is None else {"capacity_per_member": capacity}
-    for name, value in changes.items():
-        if name not in known:
-            raise PolicyRefused(f"{name} is no field of a policy; there are {', '.join(known)}")
-        given[name] = _as_field(name, value, known[name])
-    try:
-        return replace(policy, **given)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise PolicyRefused(f"policy: {error}") from error
-
-
-def _as_field(name: str, value: Any, present: Any) -> Any:
-    if isinstance(present, timedelta) or name == "lead_time":
-        try:
-            return parse_duration(str(value))
-        except (ValueError, OverflowError) as error:
-            raise PolicyRefused(f"{name}: {error}") from error
-    kind = type(present)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if present is None or kind is float:
-        if not number or not math.isfinite(value):
-            raise PolicyRefused(f"{name}={value!r} must be a number")
-        return float(value)
-    if kind is int and not (number and float(value).is_integer() and abs(value) <= MAX_COUNT):
-        raise PolicyRefused(f"{name}={value!r} must be a whole number of at most {MAX_COUNT}")
-    try:
-        return value if kind is bool and isinstance(value, bool) else kind(value)
-    except (ValueError, TypeError) as error:
-        raise PolicyRefused(f"{name}={value!r} cannot be meant") from error

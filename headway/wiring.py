@@ -202,8 +202,9 @@ def open_application(settings: Settings, clock: Clock = utc_now, *, late: bool =
         stack.callback(plans.close)
         operations = Operations(plans, audit)
         app = Application(
-            settings, store, plans, board, operations, Metrics(), clock=clock, audit_entries=audit.entries
-        )
+            settings, store, plans, board, operations, Metrics(), clock=clock, audit_entries=audit.entries,
+            forecasts_folder=settings.state_folder / "forecasts",
+        )  # fmt: skip
         for name in settings.named_groups:
             own = settings.group(name)
             try:

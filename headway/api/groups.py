@@ -16,6 +16,7 @@ from headway.api.series import OF_THE_GROUP, latency, of_the_group, recorded
 from headway.application import Application
 from headway.board import group_document, plan_view
 from headway.durations import parse_duration
+from headway.member_points import member_points
 from headway.wire import Document, decision_document, encode, forecast_document, instant, parse_instant
 
 router = APIRouter(prefix="/v1", tags=["groups"])
@@ -168,12 +169,7 @@ def series(
     if start_at >= end_at:
         return problem(422, "Not understood", "from must lie before to")
     if name == "replicas":
-        points = [p for p in view.replicas if start_at <= p.at < end_at]
-        rows = [
-            {"at": instant(p.at), "requested": p.requested, "working": p.working, "reactive": p.reactive}
-            for p in points
-        ]
-        return as_json(encode({"name": name, "unit": "members", "points": rows}))
+        return as_json(encode({"name": name, "unit": "members", "points": member_points(app, view, start_at, end_at)}))
     if name == "latency":
         return as_json(encode(latency(app, view, start_at, end_at)))
     if name in OF_THE_GROUP:

@@ -1,14 +1,23 @@
-"""The page: static files of ours, and Bokeh's JavaScript straight from its installed wheel."""
+"""The page: static files of ours, and Bokeh's JavaScript straight from its installed wheel, sent compressed."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from fastapi import FastAPI
-from starlette.responses import FileResponse, Response
+from fastapi import FastAPI, Request
+from starlette.responses import Response
 
+from forecaster.errors import StoreError
+from headway.api.groups import App
 from headway.api.problems import problem
+from headway.application import Application
+from headway.overview import overview
+from headway.wire import encode
 
 FOLDER = Path(__file__).parents[1] / "page"
 _CSP = (
@@ -16,7 +25,22 @@ _CSP = (
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 _BOKEH = {"bokeh.js": "bokeh.min.js", "bokeh-api.js": "bokeh-api.min.js"}
-_FILES = {"app.js": "text/javascript", "charts.js": "text/javascript", "style.css": "text/css"}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+EMBEDDED_GROUPS = 50
+"""With more groups than these the page asks for them after its first paint."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    plain: bytes
+    packed: bytes
+    tag: str
+
+
+@cache
+def _load(file: Path, changed_ns: int) -> _File:
+    plain = file.read_bytes()
+    return _File(plain, gzip.compress(plain, 9, mtime=0), f'"{hashlib.sha256(plain).hexdigest()[:20]}"')
 
 
 def bokeh_script(name: str) -> Path | None:
@@ -28,22 +52,49 @@ def bokeh_script(name: str) -> Path | None:
     return script if script.exists() else None
 
 
+def _sent(request: Request, file: Path, kept: str) -> Response:
+    found = _load(file, file.stat().st_mtime_ns)
+    headers = {"Cache-Control": kept, "ETag": found.tag, "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == found.tag:
+        return Response(None, 304, headers)
+    packed = "gzip" in request.headers.get("accept-encoding", "")
+    if packed:
+        headers["Content-Encoding"] = "gzip"
+    return Response(found.packed if packed else found.plain, 200, headers, _TYPES[file.suffix])
+
+
+def first_data(app: Application) -> bytes:
+    """Return the overview as a data block, so that the first paint waits for nothing; empty if it cannot be.
+
+    A server that wants a token embeds nothing: the page itself is open to everybody.
+    """
+    api = app.settings.api
+    if api.read_token is not None or api.read_token_file is not None or len(app.board.names) > EMBEDDED_GROUPS:
+        return b""
+    try:
+        body = encode(overview(app, app.clock()))
+    except StoreError:
+        return b""
+    return b'<script type="application/json" id="first">' + body.replace(b"<", b"\\u003c") + b"</script>"
+
+
 def mount_page(app: FastAPI) -> None:
     """Serve the page at ``/`` and its files under ``/page``."""
 
     @app.get("/", include_in_schema=False)
-    async def index() -> Response:
-        return FileResponse(
-            FOLDER / "index.html", headers={"Content-Security-Policy": _CSP, "Cache-Control": "no-cache"}
-        )
+    def index(app: App) -> Response:
+        html = (FOLDER / "index.html").read_bytes().replace(b"<!--first-->", first_data(app), 1)
+        headers = {"Content-Security-Policy": _CSP, "Cache-Control": "no-cache"}
+        return Response(html, 200, headers, "text/html; charset=utf-8")
 
     @app.get("/page/{name}", include_in_schema=False)
-    async def file(name: str) -> Response:
+    def file(name: str, request: Request) -> Response:
         if name in _BOKEH:
             script = bokeh_script(_BOKEH[name])
             if script is None:
                 return problem(404, "No charts", "pip install 'headway[page]' brings Bokeh; tables work without it")
-            return FileResponse(script, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
-        if name not in _FILES:
+            return _sent(request, script, "max-age=86400")
+        own = FOLDER / name
+        if own.parent != FOLDER or own.suffix not in _TYPES or not own.is_file():
             return problem(404, "Not found", "the page has no such file")
-        return FileResponse(FOLDER / name, media_type=_FILES[name], headers={"Cache-Control": "no-cache"})
+        return _sent(request, own, "no-cache")

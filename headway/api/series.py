@@ -16,6 +16,7 @@ from headway.learned_series import CAPACITY, LEAD_TIME
 from headway.wire import Document, instant
 
 MAX_CELLS = 500_000
+READ_CELLS = 2_000_000
 
 OF_THE_GROUP = {"capacity": (CAPACITY, "records/s", "records_per_s"), "lead_time": (LEAD_TIME, "seconds", "seconds")}
 
@@ -67,12 +68,10 @@ def recorded(
     step_s = meta.step_s if meta is not None else grid.step_s
     first, end = int(start_at.timestamp() // step_s), int(end_at.timestamp() // step_s)
     width = max(meta.partitions if meta is not None else 1, 1)
-    if (end - first) * width > MAX_CELLS:
-        return problem(
-            422, "Too much at once", f"{(end - first) * width} cells; ask for at most {MAX_CELLS}: a shorter range"
-        )
+    size = (end - first) * (width if by == "partition" else 1)
+    if size > MAX_CELLS:
+        return problem(422, "Too much at once", f"{size} cells; ask for at most {MAX_CELLS}: a shorter range")
     key = SeriesKey(topic, name, view.name if name == "lag" else None, step_s)
-    cells = app.store.read(key, first, end)
     divisor = float(step_s) if name == "arrivals" else 1.0
     document: Document = {
         "name": name,
@@ -82,15 +81,26 @@ def recorded(
         "from": instant(datetime.fromtimestamp(first * step_s, UTC)),
     }
     if by == "topic":
-        known = cells.known.all(axis=0) if cells.partitions else np.zeros(end - first, dtype=bool)
-        total = cells.values.sum(axis=0) if cells.partitions else np.zeros(end - first)
+        total, known = _total(app, key, first, end, max(READ_CELLS // width, 1))
         document["values"] = _with_nulls(total / divisor, known)
     else:
+        cells = app.store.read(key, first, end)
         document["partitions"] = [
             {"partition": p, "values": _with_nulls(cells.values[p] / divisor, cells.known[p])}
             for p in range(cells.partitions)
         ]
     return document
+
+
+def _total(app: Application, key: SeriesKey, first: int, end: int, each: int) -> tuple[Any, Any]:
+    """Return the sum over partitions and where all of them are known, read a part at a time."""
+    totals, knowns = [], []
+    for begin in range(first, end, each):
+        cells = app.store.read(key, begin, min(begin + each, end))
+        steps = min(begin + each, end) - begin
+        totals.append(cells.values.sum(axis=0) if cells.partitions else np.zeros(steps))
+        knowns.append(cells.known.all(axis=0) if cells.partitions else np.zeros(steps, dtype=bool))
+    return np.concatenate(totals or [np.zeros(0)]), np.concatenate(knowns or [np.zeros(0, dtype=bool)])
 
 
 def _with_nulls(values: Any, known: Any) -> list[float | None]:

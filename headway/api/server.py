@@ -7,7 +7,7 @@ import asyncio
 from fastapi import FastAPI
 
 from headway import __version__
-from headway.api import groups, operate, problems, status
+from headway.api import groups, operate, panels, problems, status
 from headway.api.gate import Gate, digest
 from headway.api.page import mount_page
 from headway.api.reference import mount_reference
@@ -50,7 +50,7 @@ def create_app(application: Application) -> FastAPI:
     app.state.whatif_slots = asyncio.Semaphore(application.settings.api.whatifs_at_once)
     app.state.listeners = set()
     problems.install(app)
-    for module in (groups, operate, status):
+    for module in (groups, panels, operate, status):
         app.include_router(module.router)
     mount_page(app)
     mount_reference(app)

@@ -1,178 +1,311 @@
 // The page: reads the public API, keeps its state in the URL, and redraws when data moved.
-import { charts } from "/page/charts.js";
+import { get, listen, send } from "/page/api.js";
+import { bokeh, NONE, Stack } from "/page/charts.js";
+import { $, el, fill } from "/page/dom.js";
+import { hhmm, ms, utc } from "/page/format.js";
+import { ahead, asTable, calls, decision, drawHead, drawOperators, drawPartitions, drawPlan, drawTimeline, HOUR, readout, series } from "/page/group.js";
+import { drawOverview } from "/page/overview.js";
+import { drawQuality } from "/page/quality.js";
+import { WhatIf } from "/page/whatif.js";
 
-const $ = (id) => document.getElementById(id);
-const state = new URLSearchParams(location.hash.slice(1));
-const hours = () => Number(state.get("hours")) || 24;
-let panels = null, busy = false, again = false;
+const RANGES = [[6, "6 h"], [24, "24 h"], [72, "3 days"], [168, "7 days"]], SLOW_MS = 8000;
+const MODES = { off: "nothing is planned and nothing is changed", recommend: "plans are made and shown; nothing is changed",
+  shadow: "as recommend, and what would have been done is scored; nothing is changed", act: "plans are carried out: members are added and removed" };
+let body = null, stack = null, drawn = null, data = null, slow = null, slowAt = 0, cursor = null, zoomed = false, opened = null;
 
-function headers() {
-  const token = sessionStorage.getItem("token");
-  return token ? { Authorization: `Bearer ${token}` } : {};
+// -- the URL holds what is looked at ---------------------------------------------------------------------------
+const url = () => new URLSearchParams(location.hash.slice(1));
+const view = () => { const u = url(); return { group: u.get("group"), hours: Number(u.get("hours")) || 24, tab: u.get("tab"), lead: u.get("expected") ?? "",
+  heat: u.get("heat") === "lag" ? "lag" : "arrivals", order: u.get("order") === "number" ? "number" : "load" }; };
+function go(changes, replace = false) {
+  const u = url();
+  for (const [k, v] of Object.entries(changes)) if (v === null || v === "") u.delete(k); else u.set(k, v);
+  const hash = `#${u}`;
+  if (replace) history.replaceState(null, "", hash); else if (location.hash !== hash) location.hash = hash;
 }
-async function get(path) {
-  const answer = await fetch(path, { headers: headers() });
-  if (answer.status === 401) {
-    const token = prompt("Read token of this server:");
-    if (token) { sessionStorage.setItem("token", token); return get(path); }
-  }
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.detail || answer.statusText);
-  return body;
-}
-const number = (v) => {
-  if (v === null || v === undefined) return "–";
-  const big = Math.abs(v) >= 1e6 ? [v / 1e6, " M"] : Math.abs(v) >= 1e4 ? [v / 1e3, " k"] : [v, ""];
-  return Number(big[0].toPrecision(3)).toLocaleString("en") + big[1];
-};
-const share = (v) => (v === null || v === undefined ? "–" : `${(100 * v).toFixed(1)} %`);
-const clock = (iso) => iso.slice(0, 16).replace("T", " ") + " UTC";
-const hhmm = (iso) => iso.slice(11, 16);
-const seconds = (v) => (v === null || v === undefined ? "–" : v < 1 ? `${Math.round(v * 1000)} ms`
-  : v < 120 ? `${v.toFixed(0)} s` : v < 7200 ? `${(v / 60).toFixed(0)} min` : `${(v / 3600).toFixed(1)} h`);
-const ms = (iso) => Date.parse(iso);
-const WORDS = { fine: ["●", "fine"], attention: ["▲", "attention"], acting: ["◆", "acting now"] };
+const link = (group) => `#group=${encodeURIComponent(group)}&hours=${view().hours}`;
 
-function cell(row, text, className) {
-  const td = row.insertCell();
-  td.textContent = text;
-  if (className) td.className = className;
-  return td;
-}
-function sentence(g) {
-  const n = g.next;
-  if (!n) return g.replicas.planned === null ? "no plan yet" : "no change within the horizon";
-  return `${g.replicas.planned} → ${n.replicas} members at ${hhmm(n.from)} for ${number(n.demand)} records/s`;
-}
-function table(groups) {
-  const body = $("groups").tBodies[0];
-  const rows = groups.map((g) => {
-    const row = document.createElement("tr"), [icon, word] = WORDS[g.state];
-    cell(row, `${icon} ${word}`, `state ${g.state}`);
-    const name = cell(row, "");
-    const link = document.createElement("a");
-    link.href = `#group=${encodeURIComponent(g.group)}&hours=${hours()}`;
-    link.textContent = g.group;
-    name.append(link);
-    cell(row, number(g.snapshot?.arrival_rate), "n");
-    cell(row, [g.replicas.working, g.replicas.requested, g.replicas.planned].map((v) => v ?? "–").join(" / "), "n");
-    cell(row, sentence(g));
-    cell(row, number(g.snapshot?.lag), "n");
-    cell(row, seconds(g.latency_p99_s), "n");
-    cell(row, `${share(g.scores.wape)} / ${share(g.scores.coverage)}`, "n");
-    cell(row, g.paused ? `${g.mode}, paused` : g.mode);
-    return row;
-  });
-  if (!rows.length) {
-    const row = document.createElement("tr");
-    cell(row, "No group is configured yet: headway init writes a first configuration, or add [groups.<name>] to headway.toml.", "quiet").colSpan = 9;
-    rows.push(row);
-  }
-  body.replaceChildren(...rows);
-}
-const gaps = (values) => values.map((v) => (v === null ? NaN : v));
-
-async function group(g) {
-  const name = encodeURIComponent(g.group), base = `/v1/groups/${name}`;
-  const now = ms(g.now), span = hours() * 3600e3, start = now - span, end = now + Math.min(span / 2, 12 * 3600e3);
-  const iso = (t) => new Date(t).toISOString().slice(0, 19) + "Z";
-  const between = `from=${iso(start)}&to=${iso(now)}`;
-  const calls = {
-    arrivals: `${base}/series?name=arrivals&${between}`, forecast: `${base}/forecast?by=topic`,
-    members: `${base}/series?name=replicas&${between}`, plan: `${base}/plan`, decisions: `${base}/decisions?limit=50`,
-  };
-  for (const [key, call] of Object.entries(calls)) { $(`${key}-call`).href = call; $(`${key}-call`).textContent = call; }
-  const [arrivals, forecast, members, plan, decisions] = await Promise.all(Object.values(calls).map(get));
-  $("group").hidden = false;
-  $("group-title").textContent = g.group;
-  $("sentence").textContent = sentence(g);
-  const troubles = Object.entries(g.problems).map(([k, v]) => `${k}: ${v}`);
-  if (forecast.values === null) troubles.push(`no forecast: ${forecast.reasons.join("; ")}` +
-    (forecast.possible_from ? `; possible from ${clock(forecast.possible_from)}` : ""));
-  $("trouble").hidden = !troubles.length;
-  $("trouble").textContent = troubles.join(" · ");
-  for (const b of $("ranges").children) b.setAttribute("aria-pressed", String(Number(b.dataset.hours) === hours()));
-  $("reasons").replaceChildren(...plan.reasons.map((r) => Object.assign(document.createElement("li"), { textContent: r })));
-  const fill = (id, rows) => $(id).tBodies[0].replaceChildren(...rows);
-  fill("plan", plan.steps.slice(0, 40).map((s) => {
-    const row = document.createElement("tr");
-    cell(row, clock(s.from)); cell(row, s.replicas, "n"); cell(row, number(s.demand), "n");
-    return row;
-  }));
-  fill("decisions", decisions.decisions.slice(-30).reverse().map((d) => {
-    const row = document.createElement("tr");
-    cell(row, clock(d.at)); cell(row, d.replicas, "n"); cell(row, d.reasons[0] ?? "–");
-    return row;
-  }));
-  panels ??= charts();
-  if (!panels) { $("arrivals").textContent = "Charts need the page extra: pip install 'headway[page]'. The tables below hold the same."; return; }
-  const t0 = ms(arrivals.from), step = arrivals.step_s * 1000;
-  const series = { truth: { x: arrivals.values.map((_, i) => t0 + i * step), y: gaps(arrivals.values) } };
-  const total = forecast.total, empty = { x: [], low: [], q90: [], q95: [], median: [] };
-  if (total) {
-    const f0 = ms(forecast.origin), count = total["0.5"].length, low = total["0.1"] ?? total["0.5"];
-    const q90 = total["0.9"] ?? total["0.5"];
-    series.band = { x: Array.from({ length: count }, (_, i) => f0 + i * forecast.step_s * 1000), low, q90,
-      q95: total["0.95"] ?? q90, median: total["0.5"] };
-  } else series.band = empty;
-  const points = members.points, x = points.map((p) => ms(p.at));
-  const column = (key) => ({ x, y: gaps(points.map((p) => p[key] ?? null)) });
-  series.working = column("working");
-  series.requested = column("requested");
-  series.reactive = column("reactive");
-  series.capacity = { x, y: points.map((p) => (p.working === null || !g.capacity_per_member ? NaN : p.working * g.capacity_per_member)) };
-  const steps = plan.steps;
-  series.planned = { x: [...steps.map((s) => ms(s.from)), end], y: [...steps.map((s) => s.replicas), steps.at(-1)?.replicas ?? NaN] };
-  panels.draw({ series, start, end, now });
-}
-
+// -- drawing ---------------------------------------------------------------------------------------------------
+let busy = false, again = false, timer = null;
 async function refresh() {
   if (busy) { again = true; return; }
   busy = true;
   try {
-    const body = await get("/v1/groups");
-    $("clock").textContent = clock(body.now);
-    $("link").textContent = "";
-    table(body.groups);
-    if (!state.get("group") && body.groups.length) state.set("group", body.groups[0].group);
-    const chosen = body.groups.find((g) => g.group === state.get("group"));
-    $("group").hidden = !chosen;
-    if (chosen) await group(chosen);
+    body = await get("/v1/overview");
+    await draw();
+    state(true);
   } catch (error) {
-    $("link").textContent = `not up to date: ${error.message}; asking again`;
+    state(false, error.message);
   } finally {
     busy = false;
     if (again) { again = false; soon(); }
   }
 }
-let timer = null;
-function soon() { timer ??= setTimeout(() => { timer = null; refresh(); }, 1000); }
+const soon = () => { timer ??= setTimeout(() => { timer = null; refresh(); }, 1000); };
+let lastGood = null, live = "connecting";
+function state(good, why) {
+  if (good) lastGood = Date.now();
+  $("link").textContent = good || lastGood === null && !why ? `${live === "live" ? "● live" : "○ asking every 10 s"} · ${hhmm(ms(body.now), "UTC")} UTC`
+    : `▲ not up to date since ${lastGood ? utc(lastGood).slice(11) : "the start"}: ${why}; asking again`;
+  $("link").className = good ? "quiet" : "attention";
+}
+async function draw() {
+  const v = view(), chosen = v.group ? body.groups.find((g) => g.group === v.group) : null;
+  $("overview").hidden = Boolean(v.group);
+  $("group").hidden = !v.group;
+  drawOverview(body, link);
+  if (!v.group) { opened = null; return; }
+  if (!chosen) {
+    $("group-title").textContent = v.group;
+    $("sentence").textContent = "There is no such group here (any more).";
+    return;
+  }
+  document.title = `${chosen.group} · Headway`;
+  await group(chosen, v);
+}
+async function group(g, v) {
+  const fresh = opened !== g.group;
+  if (fresh) {
+    opened = g.group;
+    drawHead(g, null);
+    slow = data = null;
+    zoomed = false;
+    stack = null;
+    modes(g);
+  }
+  const { fast, slow: rest } = calls(g, v);
+  const ready = bokeh();
+  const missing = [];
+  const all = async (list) => Object.fromEntries(await Promise.all(Object.entries(list).map(async ([k, path]) =>
+    [k, await get(path).catch((error) => { missing.push(`${k}: ${error.message}`); return nothing(k, g); })])));
+  const key = JSON.stringify([v.hours, v.heat, g.group]);
+  const stale = !slow || slow.key !== key || performance.now() - slowAt > SLOW_MS;
+  const [quick, late] = await Promise.all([all(fast), stale ? all(rest) : slow]);
+  if (view().group !== g.group) return;
+  if (stale) { slow = { ...late, key }; slowAt = performance.now(); }
+  data = { ...quick, ...slow };
+  drawHead(g, data.forecast, missing);
+  modes(g);
+  drawn = { g, s: series(g, data, v) };
+  controls(g, v);
+  if (stale) {
+    drawTimeline(g, data.timeline, (details) => openDecision(g, details));
+    drawQuality(g, data.quality);
+    drawOperators(g, data.prescale, data.audit, removeWindow);
+  }
+  drawPartitions(g, data);
+  drawPlan(g, data.plan);
+  whatif.open(g);
+  sources({ ...fast, ...rest });
+  $("no-charts").hidden = await ready;
+  if (await ready) await charts(g, v, stale);
+  tables();
+  if (fresh && v.tab) show(v.tab);
+}
+/** What a panel is drawn from when its call failed: nothing is known, and the line above says why. */
+function nothing(name, g) {
+  const series = { from: g.now, step_s: 60, values: [], points: [] };
+  return { arrivals: series, lag: series, members: series, delay: series, expected: series,
+    forecast: { total: null, reasons: ["not read"], possible_from: null }, plan: { steps: [], reasons: [] },
+    assignment: { members: null, unowned: [], skew: null, changes: [], why: "Not read." }, windows: { windows: [] },
+    heat: { name: "arrivals", from: g.now, step_s: 60, partitions: [], values: [], hot: [], ahead: null }, timeline: { changes: [] },
+    quality: { leads: [], why: "Not read." }, moves: { moves: [] }, prescale: { windows: [] }, audit: { entries: [] } }[name];
+}
+async function charts(g, v, stale) {
+  const now = ms(g.now);
+  const built = !stack || stack.zone !== g.timezone;
+  if (built) {
+    stack = new Stack(g.timezone, () => place());
+    stack.setRange(now - v.hours * HOUR, now + ahead(v));
+    await stack.show();
+  }
+  if (!zoomed) stack.setRange(now - v.hours * HOUR, now + ahead(v));
+  const { spans, holes, ...lines } = drawn.s;
+  Object.assign(stack.data, { spans, holes });
+  stack.set(v.lead === "at" ? without(lines, "expected", "expectedHigh") : lines);
+  stack.setNow(now);
+  if (stale || built) stack.rows = stack.heat.draw(data.heat, v.order);
+  $("stack").dataset.ready = "yes";
+  place();
+}
+const without = (o, ...keys) => Object.fromEntries(Object.entries(o).filter(([k]) => !keys.includes(k)));
+function sources(paths) {
+  for (const place of document.querySelectorAll("[data-calls]")) {
+    const own = place.dataset.calls.split(" ").map((name) => paths[name]).filter(Boolean);
+    fill(place, "GET ", ...own.flatMap((path, i) => [i ? " · " : "", el("a", { href: path }, path.split("?")[0])]));
+  }
+}
+function tables() {
+  for (const details of document.querySelectorAll("details.as-table[data-panel]")) {
+    if (!details.open || !drawn) continue;
+    details.querySelector("div")?.remove();
+    details.append(el("div", { tabindex: "0", role: "group", "aria-label": `${details.dataset.panel} as a table` }, asTable(details.dataset.panel, drawn.g, drawn.s, data)));
+  }
+}
+async function openDecision(g, details) {
+  const place = details.querySelector(".full");
+  try {
+    const found = await get(`/v1/groups/${encodeURIComponent(g.group)}/decisions?since=${encodeURIComponent(details.dataset.at)}&limit=1&inputs=true`);
+    place.replaceChildren(...(found.decisions.length ? decision(g, found.decisions[0]).filter(Boolean) : ["It is no longer kept."]));
+  } catch (error) { place.textContent = `Not possible now: ${error.message}`; }
+}
 
-addEventListener("hashchange", () => {
-  for (const [k, v] of new URLSearchParams(location.hash.slice(1))) state.set(k, v);
+// -- the cursor on the axis ------------------------------------------------------------------------------------
+function place() {
+  if (!stack || !drawn) return;
+  const [left, right] = stack.frame, { start, end } = stack.range;
+  const line = $("cursor");
+  if (cursor === null || cursor < start || cursor > end) { line.style.display = "none"; return; }
+  line.style.display = "block";
+  line.style.left = `${left + ((right - left) * (cursor - start)) / (end - start)}px`;
+}
+function setCursor(t) {
+  cursor = t;
+  place();
+  $("readout").textContent = readout(drawn.g, drawn.s, t);
+}
+let moving = null;
+$("stack").addEventListener("pointermove", (event) => {
+  if (!stack || !drawn) return;
+  const x = event.clientX - $("stack").getBoundingClientRect().left;
+  moving ??= requestAnimationFrame(() => {
+    moving = null;
+    if (!stack) return;
+    const [left, right] = stack.frame, { start, end } = stack.range;
+    if (x >= left && x <= right) setCursor(start + ((end - start) * (x - left)) / (right - left));
+  });
+});
+let asked = 0;
+$("stack").addEventListener("click", async () => {
+  if (!stack || cursor === null || view().lead !== "at") return;
+  const mine = ++asked, g = drawn.g;
+  const found = await get(`/v1/groups/${encodeURIComponent(g.group)}/expected?origin=${new Date(cursor).toISOString()}`);
+  if (mine !== asked || !stack) return;
+  const x = found.points.map((p) => ms(p.at)), y = (key) => found.points.map((p) => p[key] ?? NaN);
+  Object.assign(drawn.s, { expected: { x, y: y("median") }, expectedHigh: { x, y: y("high") } });
+  stack.set({ expected: drawn.s.expected, expectedHigh: drawn.s.expectedHigh });
+  $("readout").textContent = found.points.length ? `What was expected at ${hhmm(ms(found.origin), g.timezone)}, drawn in amber` : "No forecast of that time is kept; a week is kept from the first start on.";
+});
+function zoom(how) {
+  if (!stack || !drawn) return;
+  const { start, end } = stack.range, v = view(), now = ms(drawn.g.now);
+  if (how === "reset") { zoomed = false; stack.setRange(now - v.hours * HOUR, now + ahead(v)); return; }
+  const middle = cursor ?? (start + end) / 2, factor = how === "in" ? 0.6 : 1 / 0.6;
+  zoomed = true;
+  stack.setRange(middle - (middle - start) * factor, middle + (end - middle) * factor);
+}
+
+// -- controls --------------------------------------------------------------------------------------------------
+for (const [hours, text] of RANGES) $("ranges").append(el("button", { type: "button", "data-hours": hours, onclick: () => { zoomed = false; go({ hours }); } }, text));
+function controls(g, v) {
+  for (const b of $("ranges").children) b.setAttribute("aria-pressed", String(Number(b.dataset.hours) === v.hours));
+  $("expected-lead").value = v.lead;
+  $("heat-name").value = v.heat;
+  $("heat-order").value = v.order;
+  $("expected-key").hidden = !v.lead;
+  $("back").href = `#hours=${v.hours}`;
+  for (const a of document.querySelectorAll(".sections a")) {
+    a.href = `${link(g.group)}&tab=${a.dataset.tab}`;
+    if ((v.tab ?? "now") === a.dataset.tab) a.setAttribute("aria-current", "true"); else a.removeAttribute("aria-current");
+  }
+}
+$("expected-lead").addEventListener("change", (e) => go({ expected: e.target.value }));
+$("heat-name").addEventListener("change", (e) => go({ heat: e.target.value }));
+$("heat-order").addEventListener("change", (e) => { slowAt = 0; slow = null; go({ order: e.target.value }); });
+document.querySelector(".axis-tools").addEventListener("click", (e) => { if (e.target.dataset.zoom) zoom(e.target.dataset.zoom); });
+$("stack").addEventListener("pointerdown", () => { zoomed = true; });
+document.addEventListener("toggle", (e) => { if (e.target.matches?.("details.as-table[data-panel]")) tables(); }, true);
+function show(tab) { $(tab)?.scrollIntoView({ block: "start" }); }
+document.querySelector(".sections").addEventListener("click", (e) => { if (e.target.dataset.tab) setTimeout(() => show(e.target.dataset.tab), 0); });
+
+function confirm(title, text) {
+  const dialog = $("confirm-dialog");
+  $("confirm-title").textContent = title;
+  $("confirm-text").textContent = text;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+}
+async function change(title, text, work) {
+  if (!(await confirm(title, text))) { await draw(); return; }
+  try { await work(); } catch (error) { await confirm("That was refused", error.message); }
+  slow = null;
   refresh();
+}
+function modes(g) {
+  if (document.activeElement?.name === "mode") return;
+  const base = `/v1/groups/${encodeURIComponent(g.group)}`;
+  const choose = (mode) => change(`Set ${g.group} to ${mode}?`, `In ${mode}, ${MODES[mode]}. It is written to the audit log.`, () => send("PUT", `${base}/mode`, { mode }));
+  const choice = (mode) => el("label", { title: MODES[mode] }, el("input", { type: "radio", name: "mode", value: mode, onchange: () => { document.activeElement.blur(); choose(mode); } }), mode);
+  if ($("modes").dataset.group !== g.group) {
+    $("modes").replaceChildren(el("legend", {}, "Mode"), ...Object.keys(MODES).map(choice));
+    $("modes").dataset.group = g.group;
+  }
+  for (const input of $("modes").querySelectorAll("input")) input.checked = input.value === g.mode;
+  $("pause").textContent = g.paused ? "Resume" : "Pause 2 h";
+  $("pause").onclick = () => (g.paused ? change(`Resume ${g.group}?`, "Plans are carried out again as the mode says.", () => send("PUT", `${base}/pause`, { paused: false }))
+    : change(`Pause ${g.group} for two hours?`, "Members stay as they are; plans go on being made and shown.", () => send("PUT", `${base}/pause`, { for: "2h" })));
+  $("approve").hidden = !(g.needs_approval && g.replicas.planned !== null && g.replicas.planned !== g.replicas.requested);
+  $("approve").onclick = () => change(`Approve ${g.replicas.planned} members for ${g.group}?`, "The approval holds for one hour.", () => send("POST", `${base}/approvals`, {}));
+}
+function removeWindow(id) {
+  change("Remove this window?", "From now on it asks for nothing.", () => send("DELETE", `/v1/prescale?id=${encodeURIComponent(id)}`, {}));
+}
+const whatif = new WhatIf((steps) => {
+  if (!stack || !drawn) return;
+  const now = ms(drawn.g.now), end = now + ahead(view());
+  $("whatif-key").hidden = false;
+  stack.set({ whatif: steps.length ? { x: [...steps.map((s) => Math.max(ms(s.from), now)), end], y: [...steps.map((s) => s.replicas), steps.at(-1).replicas] } : NONE });
 });
-$("ranges").addEventListener("click", (event) => {
-  if (!event.target.dataset.hours) return;
-  state.set("hours", event.target.dataset.hours);
-  location.hash = state.toString();
-});
-const THEMES = ["system", "light", "dark"];
-function theme(name) {
+
+// -- theme, keys -----------------------------------------------------------------------------------------------
+const THEMES = ["system", "light", "dark"], theme = () => localStorage.getItem("theme") ?? "system";
+function nextTheme() {
+  const name = THEMES[(THEMES.indexOf(theme()) + 1) % 3];
   localStorage.setItem("theme", name);
   if (name === "system") delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = name;
   $("theme").textContent = `Theme: ${name}`;
-  panels = null;
+  restyle();
 }
-$("theme").addEventListener("click", () => {
-  theme(THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "system") + 1) % 3]);
-  refresh();
+function restyle() { stack = null; if (body) draw(); }
+$("theme").textContent = `Theme: ${theme()}`;
+$("theme").addEventListener("click", nextTheme);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyle);
+matchMedia("(max-width: 720px)").addEventListener("change", restyle);
+$("keys").addEventListener("click", () => $("keys-dialog").showModal());
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  const open = view().group, names = body?.groups.map((g) => g.group) ?? [];
+  if (event.key === "?") $("keys-dialog").showModal();
+  else if (event.key === "t") nextTheme();
+  else if (event.key === "Escape" && open) go({ group: null, tab: null });
+  else if ((event.key === "j" || event.key === "k") && names.length) {
+    const by = event.key === "j" ? 1 : -1;
+    if (open) go({ group: names[(names.indexOf(open) + by + names.length) % names.length] });
+    else {
+      const links = [...document.querySelectorAll("#groups tbody a")], at = links.indexOf(document.activeElement);
+      links[at < 0 ? 0 : (at + by + links.length) % links.length]?.focus();
+    }
+  } else if (open && stack && drawn && ["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key) && $("stack").contains(document.activeElement)) {
+    event.preventDefault();
+    const { start, end } = stack.range, by = ((end - start) / 200) * (event.shiftKey ? 10 : 1) * (event.key === "ArrowLeft" ? -1 : 1);
+    setCursor(event.key === "Home" ? start : event.key === "End" ? end : Math.min(Math.max((cursor ?? ms(drawn.g.now)) + by, start), end));
+  } else if (open && (event.key === "+" || event.key === "=")) zoom("in");
+  else if (open && event.key === "-") zoom("out");
+  else if (open && event.key === "0") zoom("reset");
 });
-theme(localStorage.getItem("theme") ?? "system");
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { panels = null; refresh(); });
-if (!sessionStorage.getItem("token")) {
-  const events = new EventSource("/v1/events");
-  for (const kind of ["snapshot", "plan", "forecast", "decision", "mode", "pause", "problem"]) events.addEventListener(kind, soon);
-}
-setInterval(soon, 10000);
+addEventListener("resize", () => { stack?.scale(); place(); });
+addEventListener("hashchange", async () => {
+  const before = opened;
+  if (body) await draw().catch((error) => state(false, error.message));
+  if (view().group && before !== view().group) { scrollTo(0, 0); $("group-title").focus({ preventScroll: true }); }
+});
+
+// -- start -----------------------------------------------------------------------------------------------------
+const first = document.getElementById("first");
+if (first) { body = JSON.parse(first.textContent); drawOverview(body, link); draw().catch(() => {}); }
 refresh();
+setInterval(soon, 10000);
+const KINDS = new Set(["snapshot", "plan", "forecast", "decision", "mode", "pause", "problem", "arrivals"]);
+listen((kind) => { if (KINDS.has(kind)) soon(); }, (how) => { live = how; if (body) state(true); });
+(window.requestIdleCallback ?? setTimeout)(() => bokeh());

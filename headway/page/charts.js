@@ -1,72 +1,197 @@
-// The two panels of a group on one time axis, drawn by Bokeh's own JavaScript.
+// The panels of a group on one time axis, drawn by Bokeh's own JavaScript, which is loaded when a group is opened.
+import { $ } from "/page/dom.js";
+import { ticks } from "/page/format.js";
+import { heatLayer } from "/page/heatmap.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const LEFT = 58, RIGHT = 14;
+const HEIGHTS = { arrivals: 280, members: 150, delay: 110, lag: 110, heat: 220 };
 
-function style(figure) {
-  const text = css("--quiet"), line = css("--line");
-  figure.background_fill_color = figure.border_fill_color = css("--panel");
-  figure.outline_line_color = line;
-  figure.toolbar.logo = null;
-  for (const axis of [...figure.below, ...figure.left]) {
-    axis.axis_label_text_color = axis.major_label_text_color = text;
-    axis.axis_line_color = axis.major_tick_line_color = line;
-    axis.minor_tick_line_color = null;
-  }
-  for (const grid of figure.center) if ("grid_line_color" in grid) grid.grid_line_color = line;
-  for (const grid of figure.center) if ("grid_line_alpha" in grid) grid.grid_line_alpha = 0.5;
+let loading = null;
+/** Loads Bokeh once; false when the page extra is not installed. */
+export function bokeh() {
+  const script = (src) => new Promise((done, failed) => {
+    const made = Object.assign(document.createElement("script"), { src, async: false, onload: done, onerror: failed });
+    document.head.append(made);
+  });
+  loading ??= Promise.all(["/page/bokeh.js", "/page/bokeh-api.js"].map(script)).then(() => true, () => false);
+  return loading;
 }
 
-export function charts() {
-  if (!window.Bokeh || !Bokeh.Plotting) return null;
-  const source = (columns) => new Bokeh.ColumnDataSource({ data: Object.fromEntries(columns.map((c) => [c, []])) });
-  const sources = {
-    truth: source(["x", "y"]), band: source(["x", "low", "q90", "q95", "median"]), capacity: source(["x", "y"]),
-    working: source(["x", "y"]), requested: source(["x", "y"]), planned: source(["x", "y"]), reactive: source(["x", "y"]),
-  };
-  const figure = (height) => {
-    const range = new Bokeh.Range1d({ start: 0, end: 1 });
+export const NONE = { x: [], y: [] };
+const COLUMNS = {
+  windows: ["left", "right", "bottom", "top", "name", "y"], gaps: ["left", "right", "bottom", "top"],
+  band: ["x", "low", "q90", "q95", "median"], truth: ["x", "y"], capacity: ["x", "y"], ahead: ["x", "y"],
+  expected: ["x", "y"], expectedHigh: ["x", "y"], working: ["x", "y"], requested: ["x", "y"], planned: ["x", "y"],
+  reactive: ["x", "y"], whatif: ["x", "y"], delay: ["x", "y"], lag: ["x", "y"], slo: ["x", "y"],
+};
+
+export class Stack {
+  constructor(zone, moved) {
+    this.zone = zone;
+    this.moved = moved;
+    this.sources = Object.fromEntries(Object.entries(COLUMNS).map(([name, columns]) =>
+      [name, new Bokeh.ColumnDataSource({ data: Object.fromEntries(columns.map((c) => [c, []])) })]));
+    this.range = new Bokeh.Range1d({ start: 0, end: 1 });
+    this.data = {};
+    this.figures = {};
+    for (const name of Object.keys(HEIGHTS)) this.figures[name] = this.figure(name);
+    this.layers();
+    this.nows = Object.values(this.figures).map((f) => {
+      const span = new Bokeh.Span({ dimension: "height", location: 0, line_color: css("--vermilion"), line_width: 1 });
+      f.add_layout(span);
+      return span;
+    });
+    this.range.connect(this.range.change, () => this.later());
+  }
+
+  figure(name) {
+    const text = css("--quiet"), line = css("--line");
+    const narrow = matchMedia("(max-width: 720px)").matches;
     const made = Bokeh.Plotting.figure({
-      height, sizing_mode: "stretch_width", x_axis_type: "datetime", x_range: range, min_border_left: 70,
-      tools: "xpan,xwheel_zoom,xbox_zoom,reset", y_range: new Bokeh.DataRange1d({ start: 0, range_padding: 0.08 }),
+      height: HEIGHTS[name], sizing_mode: "stretch_width", x_range: this.range, y_range: new Bokeh.Range1d({ start: 0, end: 1 }),
+      min_border_left: LEFT, min_border_right: RIGHT, min_border_top: 6, min_border_bottom: 4, toolbar_location: null,
+      tools: narrow ? "" : "xpan", output_backend: "canvas",
     });
-    made.toolbar.active_scroll = null;
-    style(made);
+    made.background_fill_color = made.border_fill_color = css("--panel");
+    made.outline_line_color = null;
+    for (const axis of [...made.below, ...made.left]) {
+      axis.major_label_text_color = text;
+      axis.major_label_text_font_size = "11px";
+      axis.major_label_text_font = "system-ui, sans-serif";
+      axis.axis_line_color = line;
+      axis.major_tick_line_color = line;
+      axis.major_tick_in = 0;
+      axis.minor_tick_line_color = null;
+    }
+    made.below[0].ticker = new Bokeh.FixedTicker({ ticks: [] });
+    made.left[0].axis_line_color = null;
+    if (name !== "heat") {
+      made.left[0].ticker = new Bokeh.BasicTicker({ desired_num_ticks: HEIGHTS[name] > 200 ? 6 : 3, num_minor_ticks: 0 });
+      for (const grid of made.center) if (grid.dimension === 1) grid.ticker = made.left[0].ticker;
+      made.left[0].formatter = new Bokeh.NumeralTickFormatter({ format: "0.[00]a" });
+    }
+    for (const grid of made.center) if ("grid_line_color" in grid) {
+      grid.grid_line_color = line;
+      grid.grid_line_alpha = grid.dimension === 0 || name === "heat" ? 0 : 0.7;
+    }
     return made;
-  };
-  const field = (x, y, name, more) => ({ x: { field: x }, y: { field: y }, source: sources[name], ...more });
-  const arrivals = figure(320), members = figure(190);
-  arrivals.left[0].formatter = new Bokeh.NumeralTickFormatter({ format: "0.[0]a" });
-  arrivals.varea({ x: { field: "x" }, y1: { field: "low" }, y2: { field: "q95" }, source: sources.band,
-    fill_color: css("--band95"), fill_alpha: 0.8 });
-  arrivals.varea({ x: { field: "x" }, y1: { field: "low" }, y2: { field: "q90" }, source: sources.band,
-    fill_color: css("--band90"), fill_alpha: 0.8 });
-  arrivals.step(field("x", "y", "capacity", { line_color: css("--grey"), line_dash: "dotted", line_width: 1.5, mode: "after" }));
-  arrivals.line(field("x", "median", "band", { line_color: css("--blue"), line_width: 1 }));
-  arrivals.line(field("x", "y", "truth", { line_color: css("--text"), line_width: 1.5 }));
-  members.step(field("x", "y", "reactive", { line_color: css("--grey"), line_width: 1, mode: "after" }));
-  members.step(field("x", "y", "requested", { line_color: css("--amber"), line_width: 1, mode: "after" }));
-  members.step(field("x", "y", "planned", { line_color: css("--blue"), line_width: 2, line_dash: "dashed", mode: "after" }));
-  members.step(field("x", "y", "working", { line_color: css("--text"), line_width: 2, mode: "after" }));
-  const ranges = [arrivals.x_range, members.x_range];
-  for (const [one, other] of [ranges, [...ranges].reverse()]) {
-    one.connect(one.change, () => {
-      if (one.start !== other.start || one.end !== other.end) other.setv({ start: one.start, end: one.end });
+  }
+
+  layers() {
+    const S = this.sources, { arrivals, members, delay, lag, heat } = this.figures;
+    const at = (name, more) => ({ x: { field: "x" }, y: { field: "y" }, source: S[name], ...more });
+    const box = (name, more) => ({ left: { field: "left" }, right: { field: "right" }, bottom: { field: "bottom" },
+      top: { field: "top" }, source: S[name], line_color: null, ...more });
+    for (const f of [arrivals, members]) f.quad(box("windows", { fill_color: css("--window"), fill_alpha: 1 }));
+    arrivals.quad(box("gaps", { fill_color: css("--panel"), hatch_pattern: "right_diagonal_line", hatch_color: css("--grey"),
+      hatch_alpha: 0.55, hatch_weight: 0.7, hatch_scale: 8 }));
+    const area = (low, high, colour) => arrivals.varea({ x: { field: "x" }, y1: { field: low }, y2: { field: high }, source: S.band,
+      fill_color: css(colour), fill_alpha: 1 });
+    area("low", "q95", "--band95");
+    area("low", "q90", "--band90");
+    arrivals.step(at("capacity", { line_color: css("--grey"), line_width: 1.5, mode: "after" }));
+    arrivals.step(at("ahead", { line_color: css("--grey"), line_width: 1.5, line_dash: [4, 4], mode: "after" }));
+    arrivals.line(at("expectedHigh", { line_color: css("--amber"), line_width: 0.8, line_dash: [2, 3] }));
+    arrivals.line(at("expected", { line_color: css("--amber"), line_width: 1.4 }));
+    arrivals.line({ x: { field: "x" }, y: { field: "median" }, source: S.band, line_color: css("--blue"), line_width: 1.2 });
+    arrivals.line(at("truth", { line_color: css("--text"), line_width: 1.3, line_join: "round" }));
+    arrivals.text({ x: { field: "left" }, y: { field: "y" }, text: { field: "name" }, source: S.windows, x_offset: 4, y_offset: 2,
+      text_baseline: "top", text_font_size: "11px", text_font: "system-ui, sans-serif", text_color: css("--amber") });
+    members.step(at("reactive", { line_color: css("--grey"), line_width: 1, mode: "after" }));
+    members.step(at("requested", { line_color: css("--amber"), line_width: 1.2, mode: "after" }));
+    members.step(at("planned", { line_color: css("--blue"), line_width: 2, line_dash: [6, 4], mode: "after" }));
+    members.step(at("whatif", { line_color: css("--vermilion"), line_width: 2, line_dash: [2, 3], mode: "after" }));
+    members.step(at("working", { line_color: css("--text"), line_width: 2, mode: "after" }));
+    delay.line(at("slo", { line_color: css("--vermilion"), line_width: 1, line_dash: [6, 4] }));
+    delay.line(at("delay", { line_color: css("--text"), line_width: 1.3 }));
+    lag.line(at("lag", { line_color: css("--text"), line_width: 1.3 }));
+    this.heat = heatLayer(heat, css);
+  }
+
+  async show() {
+    const { add_document_standalone } = Bokeh.require("embed/standalone"), names = Object.keys(this.figures), made = new Bokeh.Document();
+    for (const name of names) { $(`chart-${name}`).replaceChildren(); made.add_root(this.figures[name]); }
+    const views = await add_document_standalone(made, document.body, names.map((name) => $(`chart-${name}`)));
+    this.view = views.get(this.figures.arrivals);
+    return this;
+  }
+
+  /** Left and right edge of the frames, in pixels from the left of a chart. */
+  get frame() {
+    const box = this.view?.frame?.bbox;
+    return box ? [box.left, box.right] : [LEFT, $("chart-arrivals").clientWidth - RIGHT];
+  }
+
+  set(series) {
+    for (const [name, columns] of Object.entries(series)) {
+      this.data[name] = columns;
+      if (this.sources[name]) this.sources[name].data = columns;
+    }
+    this.scale();
+  }
+
+  setNow(now) { for (const span of this.nows) span.location = now; }
+
+  setRange(start, end) {
+    if (this.range.start !== start || this.range.end !== end) this.range.setv({ start, end });
+  }
+
+  later() {
+    this.pending ??= requestAnimationFrame(() => {
+      this.pending = null;
+      this.scale();
+      this.moved(this.range.start, this.range.end);
     });
   }
-  const now = [arrivals, members].map((f) => {
-    const span = new Bokeh.Span({ dimension: "height", location: 0, line_color: css("--vermilion"), line_width: 1 });
-    f.add_layout(span);
-    return span;
-  });
-  for (const [id, f] of [["arrivals", arrivals], ["members", members]]) {
-    document.getElementById(id).replaceChildren();
-    Bokeh.Plotting.show(f, `#${id}`);
+
+  /** Round local times below, and heights that fit what is within sight. */
+  scale() {
+    const { start, end } = this.range;
+    const width = $("chart-arrivals").clientWidth || 800;
+    const found = ticks(start, end, this.zone, Math.max(2, Math.floor(width / 90)));
+    const labels = new Map(found);
+    for (const f of Object.values(this.figures)) {
+      f.below[0].ticker.ticks = [...labels.keys()];
+      f.below[0].major_label_overrides = labels;
+    }
+    const highest = (names) => {
+      let top = 0;
+      for (const [name, key] of names) {
+        const d = this.data[name];
+        if (!d) continue;
+        for (let i = 0; i < d.x.length; i++) {
+          // a step reaches into sight from its left end, a line from its neighbour
+          if (d.x[i] <= end && (d.x[i + 1] ?? d.x[i]) >= start && d[key][i] > top) top = d[key][i];
+        }
+      }
+      return top;
+    };
+    const fit = (figure, top) => {
+      const wanted = top > 0 ? top * 1.08 : 1;
+      if (Math.abs(figure.y_range.end - wanted) > wanted * 1e-6) figure.y_range.setv({ start: 0, end: wanted });
+    };
+    fit(this.figures.arrivals, highest([["truth", "y"], ["band", "q95"], ["capacity", "y"], ["ahead", "y"], ["expected", "y"]]));
+    fit(this.figures.members, highest([["working", "y"], ["requested", "y"], ["planned", "y"], ["reactive", "y"], ["whatif", "y"]]));
+    const slowest = highest([["delay", "y"]]), target = highest([["slo", "y"]]);
+    fit(this.figures.delay, slowest > target / 4 ? Math.max(slowest, target) : slowest * 1.4);
+    fit(this.figures.lag, highest([["lag", "y"]]));
+    const top = this.figures.arrivals.y_range.end;
+    const boxes = (list) => ({ left: list.map((w) => w.left), right: list.map((w) => w.right), bottom: list.map(() => 0),
+      top: list.map(() => 2 * top), name: list.map((w) => (((w.right - w.left) * width) / (end - start) > 64 ? w.name ?? "" : "")), y: list.map(() => top) });
+    this.sources.windows.data = boxes(this.data.spans ?? []);
+    this.sources.gaps.data = boxes(this.data.holes ?? []);
   }
-  return {
-    draw(data) {
-      for (const [name, columns] of Object.entries(data.series)) sources[name].data = columns;
-      ranges[0].setv({ start: data.start, end: data.end });
-      for (const span of now) span.location = data.now;
-    },
-  };
+}
+
+/** Value of a series at an instant: of the last point at or before it. */
+export function valueAt(d, t, key = "y") {
+  if (!d || !d.x.length || t < d.x[0]) return null;
+  let low = 0, high = d.x.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (d.x[middle] <= t) low = middle; else high = middle - 1;
+  }
+  const v = d[key][low];
+  return Number.isFinite(v) ? v : null;
 }

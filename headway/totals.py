@@ -1,0 +1,105 @@
+"""Recorded arrivals of whole topics, kept in memory step by step: what sparklines and headline figures are read from.
+
+A topic of a thousand partitions is read from the store once; after that only its new steps are.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.stores.base import SeriesKey, SeriesStore
+
+SPAN = timedelta(days=1)
+"""How far back totals are kept."""
+REREAD = 3
+"""The newest steps are read again each time: a tick may still be written to."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals:
+    """Arrivals of a topic, all partitions together.
+
+    Parameters
+    ----------
+    first_index, step_s
+        Number of the first step since 1970, and its length in seconds.
+    rates
+        Shape (steps,), records/s; NaN where any partition is not known.
+    """
+
+    first_index: int
+    step_s: int
+    rates: NDArray[np.float64]
+
+    def means(self, bin_s: int, count: int) -> tuple[int, NDArray[np.float64]]:
+        """Return the last ``count`` means over bins of ``bin_s`` seconds, and when the first begins (Unix seconds).
+
+        Examples
+        --------
+        >>> Totals(0, 60, np.arange(4.0)).means(120, 2)
+        (0, array([0.5, 2.5]))
+        """
+        per = max(bin_s // self.step_s, 1)
+        end = (self.first_index + self.rates.size) // per
+        first = end - count
+        padded = np.full(count * per, np.nan)
+        offset = self.first_index - first * per
+        mine = self.rates[max(-offset, 0) : end * per - self.first_index]
+        start = max(offset, 0)
+        padded[start : start + mine.size] = mine
+        known = ~np.isnan(padded.reshape(count, per))
+        sums = np.where(known, padded.reshape(count, per), 0.0).sum(axis=1)
+        counts = known.sum(axis=1)
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return first * per * self.step_s, means
+
+
+class TotalsCache:
+    """Keeps the last day of each topic's totals.
+
+    Parameters
+    ----------
+    store
+        Where arrivals are recorded.
+    """
+
+    def __init__(self, store: SeriesStore) -> None:
+        self._store = store
+        self._kept: dict[str, Totals] = {}
+        self._lock = threading.Lock()
+
+    def of(self, topic: str, now: datetime) -> Totals | None:
+        """Return the day before ``now``; None if nothing is recorded of the topic.
+
+        Raises
+        ------
+        StoreError
+            If the store does not answer.
+        """
+        with self._lock:
+            kept = self._kept.get(topic)
+            if kept is not None and kept.first_index + kept.rates.size == int(now.timestamp()) // kept.step_s:
+                return kept
+            meta = self._store.meta(topic)
+            if meta is None:
+                return None
+            step_s = meta.step_s
+            end = int(now.timestamp()) // step_s
+            first = end - int(SPAN.total_seconds()) // step_s
+            rates = np.full(end - first, np.nan)
+            begin = first
+            if kept is not None and kept.step_s == step_s and first <= kept.first_index + kept.rates.size <= end:
+                old = kept.rates[max(first - kept.first_index, 0) :]
+                begin = max(kept.first_index + kept.rates.size - REREAD, first)
+                rates[max(kept.first_index - first, 0) :][: old.size] = old
+            cells = self._store.read(SeriesKey(topic, "arrivals", step_s=step_s), begin, end)
+            if cells.partitions:
+                known = cells.known.all(axis=0)
+                rates[begin - first :] = np.where(known, cells.values.sum(axis=0) / step_s, np.nan)
+            self._kept[topic] = Totals(first, step_s, rates)
+            return self._kept[topic]

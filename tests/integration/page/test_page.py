@@ -1,0 +1,164 @@
+"""The page in a real Chromium: what it says, whether everybody can use it, and whether it stays smooth."""
+
+from datetime import timedelta
+
+import pytest
+
+from balancer.plan import Bound, PlannedStep, ScalingPlan
+from forecaster.topics import GroupId
+from tests.integration.page import scene
+
+pytestmark = pytest.mark.browser
+READY = "#stack[data-ready]"
+
+
+def violations(page):
+    from axe_playwright_python.sync_playwright import Axe
+
+    results = Axe().run(page)
+    return results.generate_report() if results.violations_count else None
+
+
+def texts(page, selector):
+    return " ".join(page.locator(selector).inner_text().split())
+
+
+def test_the_overview_puts_first_who_needs_a_person(shared_address, opened):
+    page = opened(f"{shared_address}/")
+    rows = page.locator("#groups tbody tr[data-group]")
+    assert [rows.nth(i).get_attribute("data-group") for i in range(4)] == [
+        "fraud-check", "orders", "billing", "clickstream",
+    ]  # fmt: skip
+    first, second, last = (
+        texts(page, f"#groups tr[data-group='{g}']") for g in ("fraud-check", "orders", "clickstream")
+    )
+    assert "attention" in first and "members stay as they are until it does" in first
+    assert "acting now" in second and "5 / 6 / 6" in second and "6 → 9 members at 09:05" in second
+    assert "no forecast yet: 4 of 48 hours are recorded; possible from Wed 7 Jan 04:40" in last
+    assert "Late records" in texts(page, "#figures") and "the reactive rule" in texts(page, "#figures")
+    assert page.title() == "▲ 1 of 4 need attention · Headway"
+
+
+def test_one_group_shows_every_panel_with_its_source(shared_address, opened):
+    page = opened(f"{shared_address}/#group=orders&hours=24&expected=1h", wait=READY)
+    for chart in ("arrivals", "members", "delay", "lag", "heat"):
+        assert page.locator(f"#chart-{chart} .bk-Figure").count() == 1, chart
+    assert "Partition 7 outgrows one member from Mon 5 Jan" in texts(page, "#hot")
+    assert "orders-0" in texts(page, "#owners") and "orders-0 → orders-2 planned" in texts(page, "#moves")
+    assert "start takes 118 s" in texts(page, "#timeline") and "Members" in texts(page, "#plan")
+    assert "Error by lead time" in texts(page, "#quality") and "Worst hours" in texts(page, "#quality")
+    assert "winter sale" in texts(page, "#windows") and "prescale add" in texts(page, "#entries")
+    assert "Europe/Berlin (CET), now 08:40" in texts(page, "#zone")
+    assert "bound by partition orders:7 from Monday 11:40" in texts(page, "#group-facts")
+    calls = page.locator("[data-calls] a").evaluate_all("links => links.map(a => a.getAttribute('href'))")
+    assert len(calls) >= 14 and all(href.startswith("/v1/") for href in calls)
+
+
+def test_a_decision_opens_to_its_reasons_and_inputs(shared_address, opened):
+    page = opened(f"{shared_address}/#group=orders&hours=24", wait=READY)
+    page.locator("#timeline summary").nth(1).click()
+    page.wait_for_selector("#timeline details[open] .full li")
+    full = texts(page, "#timeline details[open] .full")
+    assert "within the day's budget" in full and "headway replay-decision" in full and "Acted:" in full
+
+
+def test_keys_move_the_cursor_and_the_readout_says_what_stands_there(shared_address, opened):
+    page = opened(f"{shared_address}/#group=orders&hours=24&expected=1h", wait=READY)
+    page.locator("#stack").focus()
+    page.keyboard.press("ArrowLeft")
+    said = texts(page, "#readout")
+    assert "arrived" in said and "expected" in said and "working" in said and "UTC" in said
+    for _ in range(4):
+        page.keyboard.press("Shift+ArrowRight")
+    assert "forecast" in texts(page, "#readout") and "planned" in texts(page, "#readout")
+    page.keyboard.press("+")
+    page.keyboard.press("0")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#overview:not([hidden])")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.textContent") == "fraud-check"
+
+
+def test_a_gap_is_said_to_be_unknown_and_every_chart_has_its_table(shared_address, opened):
+    page = opened(f"{shared_address}/#group=orders&hours=24", wait=READY)
+    page.locator("#stack").focus()
+    page.keyboard.press("ArrowLeft")
+    while "not known" not in texts(page, "#readout"):
+        page.keyboard.press("ArrowLeft")
+    assert "nothing was recorded then" in texts(page, "#readout")
+    for panel in ("arrivals", "members", "delay", "lag", "heat"):
+        page.locator(f"details[data-panel={panel}] summary").click()
+        page.wait_for_selector(f"details[data-panel={panel}] table tbody tr")
+    assert violations(page) is None
+
+
+def test_what_if_answers_with_cost_and_lateness_and_changes_nothing(address, application, opened):
+    before = application.board.get("orders").plan
+    page = opened(f"{address}/#group=orders&hours=24", wait=READY)
+    page.locator("#whatif-load").focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#whatif-body .answer table")
+    answer = texts(page, "#whatif-body .answer")
+    assert "member-hours more" in answer and "Expected beyond capacity" in answer and "Cost" in answer
+    assert application.board.get("orders").plan is before
+
+
+def test_a_mode_is_changed_only_after_a_word_on_what_that_means(address, application, opened):
+    page = opened(f"{address}/#group=orders&hours=24", wait=READY)
+    page.locator("#modes input[value=recommend]").check(force=True)
+    page.wait_for_selector("#confirm-dialog[open]")
+    assert "nothing is changed" in texts(page, "#confirm-text")
+    page.locator("#confirm-dialog button[value=no]").click()
+    assert application.board.get("orders").mode == "act"
+    page.locator("#modes input[value=recommend]").check(force=True)
+    page.locator("#confirm-dialog button[value=yes]").click()
+    page.wait_for_function("document.querySelector('#modes input[value=recommend]').checked")
+    page.wait_for_selector("#entries:has-text('mode')")
+    assert application.board.get("orders").mode == "recommend"
+
+
+def test_a_later_plan_arrives_by_itself(address, application, opened):
+    page = opened(f"{address}/")
+    steps = (PlannedStep(scene.NOW, 11, 4100.0),)
+    later = ScalingPlan(GroupId("orders"), scene.NOW, steps, Bound(), ("a burst came",), 6)
+    application.board.update(
+        "orders", "plan", lambda view: setattr(view, "plan", later), scene.NOW + timedelta(seconds=1)
+    )
+    page.wait_for_selector("#groups tr[data-group='orders']:has-text('6 → 11 members now: a burst came')", timeout=9000)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("where", ["", "#group=orders&hours=24&expected=1h", "#group=clickstream&hours=24"])
+def test_no_accessibility_rule_is_broken(shared_address, opened, theme, where):
+    page = opened(f"{shared_address}/{where}", theme=theme, wait=READY if where else "#groups tr[data-group]")
+    assert violations(page) is None
+    page.keyboard.press("?")
+    page.wait_for_selector("#keys-dialog[open]")
+    assert violations(page) is None
+
+
+@pytest.mark.parametrize("where", ["", "#group=orders&hours=24"])
+def test_a_narrow_screen_does_not_scroll_sideways(shared_address, opened, where):
+    page = opened(f"{shared_address}/{where}", width=360, height=740, wait=READY if where else "#groups tr[data-group]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_group_that_is_gone_is_said_and_so_is_an_answer_that_did_not_come(address, application, opened):
+    page = opened(f"{address}/#group=nobody&hours=24", wait="#group:not([hidden])")
+    assert "There is no such group" in texts(page, "#sentence")
+    page.goto(f"{address}/#")
+    page.wait_for_selector("#groups tr[data-group]")
+    page.route("**/v1/overview", lambda route: route.fulfill(status=200, body="not JSON"))
+    application.board.update("orders", "plan", lambda view: None, scene.NOW)
+    page.wait_for_selector("#link:has-text('not up to date')", timeout=20_000)
+    assert "asking again" in texts(page, "#link")
+
+
+def test_a_thousand_partitions_stay_smooth(opened):
+    with scene.served(scene.build(partitions=1000)) as url:
+        page = opened(f"{url}/#group=orders&hours=24&expected=1h", wait=READY)
+        frames = page.evaluate(scene.FRAMES)
+    frames.sort()
+    assert len(frames) >= 30
+    assert frames[len(frames) // 2] <= 100, frames
