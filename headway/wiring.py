@@ -110,7 +110,7 @@ def open_forecasts(
     changed = calendar or (lambda configured: configured)
     zones: dict[str, str] = {}
     calendars: dict[str, Calendar] = {}
-    for name in settings.named_groups:
+    for name in (*settings.named_groups, *settings.patterns):
         own = settings.group(name)
         for topic in own.topics if own is not None else ():
             zones.setdefault(topic, settings.grid(name).timezone)
