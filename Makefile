@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo test check chaos coverage docs lock audit clean
+.PHONY: help demo test check chaos chaos-splitting coverage docs lock audit clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench-%: $(TEST_DEPS)  ## run one benchmark beside its rival: forecast, decision
 
 chaos: $(TEST_DEPS)  ## long random fault schedules on real Kafka; SEED=N replays one
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+
+chaos-splitting: $(TEST_DEPS)  ## hundreds of random split, merge, crash and stale-producer schedules; SEED=N replays one
+	@$(BIN)/python -m tests.splitting $(if $(SEED),--seed $(SEED))
 
 coverage: $(TEST_DEPS)  ## line coverage of forecaster and balancer
 	@$(BIN)/python -m tests.suites --coverage unit stores kafka acting

@@ -26,6 +26,7 @@ def rows() -> Iterator[Row]:
     yield from _of("storage", _storage)
     yield from _of("handover", _handover)
     yield from _of("page", _page)
+    yield from _of("splitting", _splitting)
 
 
 def _of(name: str, read: Callable[[dict[str, Any]], Iterator[tuple[str, float, str, bool]]]) -> Iterator[Row]:
@@ -33,6 +34,25 @@ def _of(name: str, read: Callable[[dict[str, Any]], Iterator[tuple[str, float, s
     if path.exists():
         for what, figure, goal, met in read(json.loads(path.read_text())):
             yield what, f"{figure:,.4g}", goal, met, f"`make bench-{name}`"
+
+
+def _splitting(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    if "sketch_bytes" in d:
+        yield "hot keys: sketch of a million keys, bytes", d["sketch_bytes"], "≤ 1e6", d["sketch_bytes"] <= 1e6
+        yield "hot keys: recall of the top hundred", d["sketch_recall_100"], "≥ 0.95", d["sketch_recall_100"] >= 0.95
+    if "producer_vs_bare" in d:
+        share, more = d["producer_vs_bare"], d["producer_cpu_more_us"]
+        yield "routed producer: records/s ÷ confluent-kafka's own", share, "≥ 0.9", share >= 0.9
+        yield "routed producer: CPU more a record, µs", more, "≤ 4", more <= 4
+    if "split_hold_ms" in d:
+        held = d["split_hold_ms"].get("p99", 0.0)
+        yield "split: slots held at a switch, p99, ms", held, "≤ 150", held <= 150
+    if "p99_delay_gain" in d:
+        gain = d["p99_delay_gain"]
+        yield "split: p99 delay of a partition at 3 × a member, ÷ with lanes", gain, "≥ 20", gain >= 20
+    if d.get("schedules"):
+        wrong = d["lost"] + d["repeated"] + d["reordered"]
+        yield f"split: lost + repeated + reordered in {d['schedules']} schedules", wrong, "0", wrong == 0
 
 
 def _demo(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from balancer.leases.base import GroupView, LeaseState
 from balancer.plan import Proposal, ScalingPlan
 from balancer.routing.base import ProducerState, RouteStore
 from balancer.routing.errors import RouteStoreUnavailable
@@ -44,10 +45,10 @@ class SplitTender:
         Records/s of one member of the slowest registered group; None while that is not known.
     may_act
         Whether splits are asked for, or only proposed.
-    busy
-        Partition → share of a core that its owner uses, of owners that hold nothing else.
+    workers
+        The planned group as its leases have it: heartbeats with CPU and, where producers send none, key samples.
     cpu_limit
-        Above it such an owner counts as saturated.
+        An owner that holds one partition alone and uses more of a core counts as saturated.
     brokers
         Budget and vital signs; nothing is vetoed by what cannot be read.
     """
@@ -61,13 +62,13 @@ class SplitTender:
         capacity: Callable[[], float | None],
         may_act: Callable[[datetime], bool],
         *,
-        busy: Callable[[], Mapping[int, float]] = dict,
+        workers: Callable[[], GroupView | None] = lambda: None,
         cpu_limit: float | None = None,
         brokers: Callable[[], Brokers] = Brokers,
     ) -> None:
         self.topic, self._routes = topic, routes
         self._forecast, self._capacity, self._may_act = forecast, capacity, may_act
-        self._busy, self._cpu_limit, self._brokers = busy, cpu_limit, brokers
+        self._workers, self._cpu_limit, self._brokers = workers, cpu_limit, brokers
         self._policy = SplitPolicy(max_partitions=own.max_partitions)
         self._sketch: KeySketch | None = None
         self._sampled: dict[str, tuple[Sequence[str], datetime]] = {}
@@ -80,11 +81,12 @@ class SplitTender:
             if data is None:
                 return ()
             table = decode(data)
-            self._learn(table, self._routes.producers(), now)
+            view = self._workers()
+            self._learn(table, self._routes.producers(), view, now)
             forecast, capacity = self._forecast(), self._capacity()
             if not isinstance(forecast, Forecast) or not capacity:
                 return ()
-            planned = self._plan(table, forecast, capacity, now, timezone)
+            planned = self._plan(table, forecast, capacity, busy_owners(view, self.topic), now, timezone)
             if self._may_act(now):
                 self._ask(table, planned, now)
             return planned
@@ -92,22 +94,34 @@ class SplitTender:
             logger("splitting").warning("routes cannot be looked at", topic=self.topic, why=str(error))
             return ()
 
-    def _learn(self, table: SlotTable, producers: Sequence[ProducerState], now: datetime) -> None:
+    def _learn(
+        self, table: SlotTable, producers: Sequence[ProducerState], view: GroupView | None, now: datetime
+    ) -> None:
+        """Take in what producers have sampled; what workers have, where no producer says anything."""
         from balancer.key_sketch import KeySketch
 
         sketch = self._sketch = self._sketch or KeySketch(table.slots)
-        for producer in producers:
-            name, keys = producer.registration.name, producer.sample.get(self.topic) or ()
+        rows = [(p.registration.name, p.sample.get(self.topic) or (), p.rates.get(self.topic, 0.0)) for p in producers]
+        if view is not None and not any(keys for _, keys, _ in rows):
+            beats = [(f"worker {i}", w.heartbeat) for i, w in view.workers.items() if w.live]
+            rows = [(name, (b.get("keys") or {}).get(self.topic) or (), b.get("rate") or 0.0) for name, b in beats]
+        for name, keys, rate in rows:
             before, at = self._sampled.get(name, ((), now - timedelta(seconds=1)))
             if not keys or tuple(keys) == tuple(before):
                 continue
             self._sampled[name] = (tuple(keys), now)
             slots = [table.slot_of_key(bytes.fromhex(key)) for key in keys]
             seconds = min(60.0, max((now - at).total_seconds(), 1.0))
-            sketch.add(keys, slots, producer.rates.get(self.topic, 0.0) * seconds, now)
+            sketch.add(keys, slots, rate * seconds, now)
 
     def _plan(
-        self, table: SlotTable, forecast: Forecast, capacity: float, now: datetime, timezone: str
+        self,
+        table: SlotTable,
+        forecast: Forecast,
+        capacity: float,
+        busy: Mapping[int, float],
+        now: datetime,
+        timezone: str,
     ) -> tuple[PlannedSplit, ...]:
         assert self._sketch is not None
         rows = forecast.at_level(min(forecast.levels, key=lambda level: abs(level - LEVEL)))
@@ -120,7 +134,7 @@ class SplitTender:
         return plan_splits(
             table, rates, forecast.origin, forecast.step, capacity, self._policy, now,
             shares=self._sketch.slot_shares(now), hot_keys=hot, changed=self._changed, brokers=self._brokers(),
-            busy=self._busy(), cpu_limit=self._cpu_limit, timezone=timezone,
+            busy=busy, cpu_limit=self._cpu_limit, timezone=timezone,
         )  # fmt: skip
 
     def _ask(self, table: SlotTable, planned: Sequence[PlannedSplit], now: datetime) -> None:
@@ -182,7 +196,7 @@ def advice_of(app: Application, group: str) -> Callable[[datetime], tuple[Propos
             lambda topic=topic: app.view(group).forecasts.get(topic),  # type: ignore[misc]
             lambda facts=facts: capacity_of(facts),  # type: ignore[misc]
             lambda now, facts=facts: may_act(facts, now),  # type: ignore[misc]
-            busy=lambda topic=topic: busy_owners(settings, group, topic),  # type: ignore[misc]
+            workers=lambda: group_view(settings, group),
             cpu_limit=own.cpu_limit if own is not None else None,
         )
         for topic, facts in mine.items()
@@ -191,18 +205,24 @@ def advice_of(app: Application, group: str) -> Callable[[datetime], tuple[Propos
     return lambda now: tuple(p for t in tenders for p in proposals_of(t.topic, t.look(now, zone)))
 
 
-def busy_owners(settings: Settings, group: str, topic: str) -> Mapping[int, float]:
-    """Return partition → share of a core that its worker uses, of workers that hold nothing else."""
-    from balancer.leases.base import LeaseState, LeaseStoreError
+def group_view(settings: Settings, group: str) -> GroupView | None:
+    """Return a planned group as its leases have it; None if they do not tell."""
+    from balancer.leases.base import LeaseStoreError
     from headway.moving import open_leases
 
     leases = open_leases(settings, group)
     try:
-        view = leases.view()
+        return leases.view()
     except LeaseStoreError:
-        return {}
+        return None
     finally:
         leases.close()
+
+
+def busy_owners(view: GroupView | None, topic: str) -> Mapping[int, float]:
+    """Return partition → share of a core that its worker uses, of workers that hold nothing else."""
+    if view is None:
+        return {}
     held: dict[int, list[TopicPartition]] = {}
     for tp, lease in view.leases.items():
         if lease.owner is not None and lease.state is LeaseState.HELD:

@@ -200,6 +200,7 @@ class PlannedConsumer:
     def _handle(self, batch: list[Any]) -> None:
         began = time.monotonic()
         self._pulse.begins(began)
+        self._pulse.saw(batch)
         with self._watchdog.guard("a handler", self.settings.handler_timeout.total_seconds() + SLICE_S):
             try:
                 handled, self._backlog, misfits = self._handling.run(batch, self._holdings, began + SLICE_S)

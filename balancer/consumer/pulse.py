@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from balancer.leases.base import Heartbeat
+from balancer.routing.sampling import KeySample
 
 
 class Pulse:
@@ -32,6 +34,14 @@ class Pulse:
         self._since: float | None = None
         self._lately = (0.0, 0.0)
         self._capacity: float | None = None
+        self._samples: dict[str, KeySample] = {}
+
+    def saw(self, batch: Sequence[Any]) -> None:
+        """Let two messages of a batch lend their keys to the sample; a poll costs next to nothing more."""
+        for message in (batch[0], batch[len(batch) // 2]):
+            if message.error() is None and (topic := message.topic()) is not None:
+                sample = self._samples.get(topic) or self._samples.setdefault(topic, KeySample(20))
+                sample.offer(message.key())
 
     def begins(self, now: float) -> None:
         """Handlers begin; until ``worked`` says how that went, a heartbeat counts the time so far as busy."""
@@ -82,4 +92,5 @@ class Pulse:
             rate=records / passed,
             busy=min(1.0, (handling + commit) / passed),
             cpu=(cpu - cpu_then) / passed,
+            keys={topic: keys for topic, sample in list(self._samples.items()) if (keys := sample.take())},
         )

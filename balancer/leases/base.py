@@ -164,6 +164,8 @@ class Heartbeat:
     """Share of wall time spent in the handler and in commits, within [0, 1]."""
     cpu: float | None = None
     """Share of one core that the process used lately."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topic → a few keys of late, hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)

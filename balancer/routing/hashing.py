@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from functools import lru_cache
 
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -67,15 +66,3 @@ def slot_count(partitions: int) -> int:
     if partitions < 1:
         raise ValueError(f"partitions={partitions} must be 1 or more")
     return partitions * -(-4096 // partitions)
-
-
-def cached(hash_name: str, size: int = 65_536) -> Callable[[bytes], int]:
-    """Return a hash with a memory of the last ``size`` keys: hot keys, the ones that matter, cost a dictionary look-up.
-
-    Raises
-    ------
-    KeyError
-        If the hash is not one of :data:`HASHES`.
-    """
-    function = HASHES[hash_name]
-    return function if hash_name == "crc32" else lru_cache(maxsize=size)(function)

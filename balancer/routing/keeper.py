@@ -14,6 +14,7 @@ from secrets import token_hex
 
 from balancer.routing.base import Registration, RouteStore, TableLog
 from balancer.routing.errors import NotRouted, RegistrationRefused, RouteStoreUnavailable, RoutingError
+from balancer.routing.native import slot_function
 from balancer.routing.route import Route
 from balancer.routing.sampling import KeySample
 from balancer.routing.table import SlotTable, TableRefused, decode, newer
@@ -188,9 +189,7 @@ class RouteKeeper:
         return True
 
     def _take(self, topic: str, table: SlotTable) -> None:
-        before = self.routes.get(topic)
-        same = before is not None and before.table.hash == table.hash
-        route = self.routes[topic] = Route(table, before.hash_of if before is not None and same else None)
+        route = self.routes[topic] = Route(table, slot_function(table.hash, table.slots))
         self._knows_targets(topic)
         if table.held_slots():
             self._held_since.setdefault(topic, self._clock())

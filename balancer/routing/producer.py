@@ -67,6 +67,7 @@ class RoutedProducer:
     ) -> None:
         self.settings = settings
         self._client: Any = ck.Producer(producer_properties(settings))
+        self._append = self._client.produce
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._used: dict[str, Route] = {}
@@ -164,24 +165,18 @@ class RoutedProducer:
         if route is None or not key:
             self._spread(route, topic, value, key, partition, on_delivery or callback, timestamp, headers)
             return
-        raw = key if type(key) is bytes else key.encode()
-        place = route.places[route.hash_of(raw) % route.slots]
+        place = route.known.get(key)
+        if place is None:
+            place = route.place_of(key)
         if place < 0 or partition != -1:
+            raw = key if isinstance(key, bytes) else key.encode()
             self._exceptional(route, raw, partition, topic, value, key, on_delivery or callback, timestamp, headers)
             return
-        self._client.produce(
-            topic,
-            value,
-            key,
-            place,
-            callback,
-            on_delivery,
-            timestamp,
-            route.headers if headers is None else with_epoch(headers, route),
-        )
+        headers = route.headers if headers is None else with_epoch(headers, route)
+        self._append(topic, value, key, place, callback, on_delivery, timestamp, headers)
         self._until_sample -= 1
         if not self._until_sample:
-            self._sample(topic, raw)
+            self._sample(topic, key if isinstance(key, bytes) else key.encode())
 
     def _produce_plain(
         self,

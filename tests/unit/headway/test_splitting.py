@@ -4,13 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from balancer.leases.base import GroupView, Lease, LeaseState, Owner, WorkerProfile, WorkerState
 from balancer.moves.splitting import SplitLimits, TopicLeader
 from balancer.plan import Bound, PlannedStep, Proposal, ScalingPlan
 from balancer.routing import protocol
 from balancer.routing.base import Registration
 from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
 from forecaster.forecast import Forecast, Rung
-from forecaster.topics import GroupId
+from forecaster.topics import GroupId, TopicPartition
 from headway.sections import TopicSettings
 from headway.splitting import SplitTender, with_splits
 from tests.unit.balancer.moves.routed_world import MemoryWorld
@@ -77,6 +78,28 @@ def test_a_hot_key_is_found_in_the_samples_of_producers() -> None:
     (split,) = tender(store, (150.0, 20.0)).look(NOW)
     assert split.refused is not None and f"key {key.decode()} alone takes" in split.refused
     assert store.requests("orders") == ()
+
+
+def a_view(cpu: float, keys: tuple[str, ...]) -> GroupView:
+    owner = Owner(1, 1, "a")
+    p = TopicPartition("orders", 0)
+    beat = {"cpu": cpu, "rate": 90.0, "keys": {"orders": keys}}
+    worker = WorkerState(owner, True, timedelta(seconds=1), True, True, False, WorkerProfile(), beat)
+    return GroupView(1, 1, {1: worker}, {p: Lease(p, LeaseState.HELD, owner, 1)}, {})
+
+
+def test_workers_lend_their_cpu_and_where_producers_are_silent_their_keys() -> None:
+    store = MemoryRouteStore()
+    store.publish(TABLE)
+    own = TopicSettings(groups=("billing",), max_partitions=6, hash="crc32")
+    key = next(k for k in (b"c%d" % i for i in range(50)) if TABLE.partition_of_key(k) == 0)
+    looked = SplitTender(
+        "orders", own, store, lambda: forecast(70.0, 20.0), lambda: 100.0, lambda now: False,
+        workers=lambda: a_view(0.97, (key.hex(),) * 5), cpu_limit=0.8,
+    )  # fmt: skip
+    (split,) = looked.look(NOW)
+    assert "97% of a core (limit 80%)" in split.reason and split.refused is not None
+    assert f"key {key.decode()} alone takes" in split.refused
 
 
 def test_an_absent_store_or_forecast_plans_nothing() -> None:
