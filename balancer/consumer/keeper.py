@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from balancer.leases.base import (
     GroupReleased,
@@ -102,7 +103,8 @@ class LeaseKeeper:
 
     def say(self, **flags: bool) -> None:
         """Raise flags with the next renewal, at once."""
-        self._beat = replace(self._beat, **flags)
+        raised: dict[str, Any] = dict(flags)
+        self._beat = replace(self._beat, **raised)
         self._renew()
 
     def stop(self) -> None:
