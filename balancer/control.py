@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from balancer.actuation import Actuation, ActuationState
 from balancer.actuators.base import Actuator
@@ -18,22 +18,24 @@ from balancer.member_capacity import KEPT, CapacityEstimate, MemberInterval, lea
 from balancer.memory import PlannerMemory
 from balancer.observers.base import GroupObserver
 from balancer.plan import ScalingPlan
-from balancer.planner import DEFAULT_LEAD, plan
+from balancer.planner import DEFAULT_LEAD
 from balancer.plans.base import Decision, LeaderToken, PlanStore
 from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
+from balancer.replay import Inputs, abridged, forecast_bytes, forecast_name, inputs_bytes, planned
 from balancer.verification import Verdict, verify
-from forecaster.forecast import ForecastResult
+from forecaster.forecast import Forecast, ForecastResult
 from forecaster.topics import GroupId
 
+T = TypeVar("T")
 ForecastSource = Callable[[GroupId, datetime], ForecastResult]
 """(group, now) → its forecast, or why there is none."""
 
 PATIENCE_IN_LEADS = 3
 """An actuation that has not taken effect within so many lead times is reported as ineffective."""
 
-MEMORY, KNOBS, CAPACITY, LEAD_TIME = "planner_memory", "knobs", "capacity", "lead_time"
-"""Names under which the plan store keeps what was learned."""
+MEMORY, KNOBS, CAPACITY, LEAD_TIME, PENDING = "planner_memory", "knobs", "capacity", "lead_time", "pending"
+"""Names under which the plan store keeps what was learned, and the actuation that has not ended yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,10 @@ class ControlLoop:
     """Adds to a plan what is known beside the group itself: splits of routed topics."""
     keeps_log: bool = True
     """Whether decisions and memory go to the plan store; a simulation of a month does without."""
+    keep_inputs: timedelta = timedelta(days=14)
+    """For how long the whole inputs of a decision that changed, refused or held something stay replayable."""
+    keep_quiet_inputs: timedelta = timedelta(minutes=30)
+    """For how long those of a decision that left everything as it was do."""
     memory: PlannerMemory | None = None
     pending: Actuation | None = None
     lead_time: timedelta | None = field(default=None)
@@ -102,6 +108,9 @@ class ControlLoop:
     _taught: list[MemberInterval] = field(default_factory=list)
     _lead_times: list[timedelta] = field(default_factory=list)
     _recalled: bool = False
+    _pending_recalled: bool = False
+    _numbers: tuple[str, datetime] | None = None
+    """The name of the forecast's numbers that were attached last, and until when they are kept."""
 
     def tick(self, now: datetime, token: LeaderToken) -> Tick:
         """Observe, forecast, plan, publish, actuate, verify; a failure on the way holds what is there."""
@@ -111,30 +120,30 @@ class ControlLoop:
             snapshot = self.observer.observe(self.group)
         except ObserverUnavailable as gone:
             return Tick(now, error=f"hold: {gone}")
-        forecast = self.forecast(self.group, now)
-        planned = plan(
+        inputs = Inputs(
             snapshot,
-            forecast,
+            self._used(self.forecast(self.group, now)),
             self.learned_policy(),
             now,
-            knobs=self._knobs(),
-            memory=self._recall().until(now),
-            rules=self.rules(now),
-            timezone=self.timezone,
+            self._knobs(),
+            self._recall().until(now),
+            tuple(self.rules(now)),
+            self.timezone,
         )
-        planned = replace(planned, plan=self.advise(planned.plan, now))
+        forecast, made = inputs.forecast, planned(inputs)
+        made = replace(made, plan=self.advise(made.plan, now))
         try:
-            version = self.plans.publish(planned.plan, token)
+            version = self.plans.publish(made.plan, token)
         except PlanStoreUnavailable as gone:
-            return Tick(now, snapshot, forecast, planned.plan, error=f"hold: {gone}")
+            return Tick(now, snapshot, forecast, made.plan, error=f"hold: {gone}")
         verdict = self._verify(snapshot, token)
         self._learn_capacity(snapshot, token)
-        actuation, error = self._actuate(planned.plan, snapshot, now)
-        self.memory = planned.memory
-        self.on_plan(planned.plan)
+        actuation, error = self._actuate(made.plan, snapshot, now, token)
+        self.memory = made.memory
+        self.on_plan(made.plan)
         if self.keeps_log:
-            self._keep(planned.plan, actuation, snapshot, now, token)
-        return Tick(now, snapshot, forecast, planned.plan, version, actuation, verdict, error)
+            self._keep(made.plan, actuation, error, inputs, token)
+        return Tick(now, snapshot, forecast, made.plan, version, actuation, verdict, error)
 
     def learned_policy(self) -> ScalingPolicy:
         """Return the policy, with what was learned where it sets nothing."""
@@ -151,12 +160,12 @@ class ControlLoop:
         if self._recalled:
             return
         if self.policy.capacity_per_member is None:
-            kept = self.plans.learned(self.group, CAPACITY) or {}
-            self._taught = [MemberInterval.from_json(i) for i in kept.get("intervals", ())]
+            taught = self._kept(CAPACITY, lambda kept: [MemberInterval.from_json(i) for i in kept["intervals"]])
+            self._taught = taught or []
             self.capacity = learn_capacity(self._taught)
         if self.policy.lead_time is None and self.lead_time is None:
-            kept = self.plans.learned(self.group, LEAD_TIME) or {}
-            self._lead_times = [timedelta(seconds=s) for s in kept.get("measured_s", ())]
+            measured = self._kept(LEAD_TIME, lambda kept: [timedelta(seconds=s) for s in kept["measured_s"]])
+            self._lead_times = measured or []
             self.lead_time = lead_time(self._lead_times).value if self._lead_times else None
         self._recalled = True
 
@@ -180,18 +189,30 @@ class ControlLoop:
 
     def _knobs(self) -> Knobs:
         if self.knobs is None:
-            kept = self.plans.learned(self.group, KNOBS)
-            self.knobs = Knobs.from_json(kept) if kept else Knobs()
+            self.knobs = self._kept(KNOBS, Knobs.from_json) or Knobs()
         return self.knobs
 
     def _recall(self) -> PlannerMemory:
         if self.memory is None:
-            kept = self.plans.learned(self.group, MEMORY)
-            self.memory = PlannerMemory.from_json(kept) if kept else PlannerMemory()
+            self.memory = self._kept(MEMORY, PlannerMemory.from_json) or PlannerMemory()
         return self.memory
 
+    def _kept(self, name: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """Return what is kept under a name; what cannot be read is not there, and beginning anew is safe."""
+        kept = self.plans.learned(self.group, name)
+        try:
+            return read(kept) if kept else None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def _used(self, forecast: ForecastResult | None) -> ForecastResult | None:
+        """Return the forecast to plan from: where decisions are kept, only what is kept of it."""
+        if not self.keeps_log or not isinstance(forecast, Forecast):
+            return forecast
+        return abridged(forecast, self._knobs().near_level)
+
     def _actuate(
-        self, made: ScalingPlan, snapshot: GroupSnapshot, now: datetime
+        self, made: ScalingPlan, snapshot: GroupSnapshot, now: datetime, token: LeaderToken
     ) -> tuple[Actuation | None, str | None]:
         if self.mode != "act" or made.hold or made.replicas == snapshot.replicas:
             return None, None
@@ -199,15 +220,42 @@ class ControlLoop:
             actuation = self.actuator.scale(self.group, made.replicas, now)
         except ActuationError as refused:
             return None, f"hold: {refused}"
-        self.pending = actuation if actuation.state is ActuationState.PENDING else None
+        before = self.pending
+        self._await(actuation if actuation.state is ActuationState.PENDING else None, token)
+        if before is not None:
+            detail = f"superseded by a request for {actuation.replicas}"
+            self._ended(replace(before, state=ActuationState.SUPERSEDED, detail=detail), token)
         return actuation, None
 
+    def _await(self, actuation: Actuation | None, token: LeaderToken) -> None:
+        """Remember, for the next leader as well, which actuation has not ended yet."""
+        if actuation == self.pending:
+            return
+        moved = actuation is None or self.pending is None or actuation.requested_at != self.pending.requested_at
+        self.pending = actuation
+        if self.keeps_log and moved:
+            self.plans.learn(self.group, PENDING, {} if actuation is None else _actuation_to_json(actuation), token)
+
+    def _ended(self, actuation: Actuation, token: LeaderToken) -> None:
+        """Write an actuation's end into the decision that asked for it."""
+        if not self.keeps_log:
+            return
+        kept = self.plans.decision(self.group, decision_id(self.group, actuation.requested_at))
+        if kept is not None:
+            ended = dict(kept.actuation or {}) | {"state": actuation.state.value, "detail": actuation.detail}
+            self.plans.record(replace(kept, actuation=ended), token)
+
     def _verify(self, snapshot: GroupSnapshot, token: LeaderToken) -> Verdict | None:
+        if self.pending is None and self.keeps_log and not self._pending_recalled:
+            self.pending = self._kept(PENDING, lambda kept: _actuation_from_json(self.group, kept))
+        self._pending_recalled = True
         if self.pending is None:
             return None
         lead = self.learned_policy().lead_time or DEFAULT_LEAD
         verdict = verify(self.pending, snapshot, PATIENCE_IN_LEADS * lead, snapshot.replicas)
-        self.pending = None if verdict.is_final else verdict.actuation
+        self._await(None if verdict.is_final else verdict.actuation, token)
+        if verdict.is_final:
+            self._ended(verdict.actuation, token)
         if verdict.lead_time is not None and self.policy.lead_time is None:
             self._lead_times = [*self._lead_times, verdict.lead_time][-KEPT_LEAD_TIMES:]
             self.lead_time = lead_time(self._lead_times).value
@@ -220,30 +268,67 @@ class ControlLoop:
         self,
         made: ScalingPlan,
         actuation: Actuation | None,
-        snapshot: GroupSnapshot,
-        now: datetime,
+        error: str | None,
+        inputs: Inputs,
         token: LeaderToken,
     ) -> None:
         """Write the decision log and the memory, so that the next leader goes on where this one stopped."""
         if self.memory is not None:
             self.plans.learn(self.group, MEMORY, self.memory.to_json(), token)
+        snapshot = inputs.snapshot
         lag, covered = snapshot.lag
         rate, _ = snapshot.arrival_rate
-        inputs: Mapping[str, Any] = {
+        identity = decision_id(self.group, inputs.now)
+        quiet = actuation is None and error is None and not made.hold and made.replicas == snapshot.replicas
+        keep = self.keep_quiet_inputs if quiet else self.keep_inputs
+        name = self._attach_numbers(inputs, keep, token)
+        self.plans.attach(self.group, identity, inputs_bytes(inputs, name), keep, token)
+        summary: Mapping[str, Any] = {
             "replicas": snapshot.replicas,
             "working": snapshot.working,
             "lag": lag,
             "coverage": covered,
             "arrival_rate": rate,
-            "knobs": self._knobs().to_json(),
+            "knobs": inputs.knobs.to_json(),
+            "replayable_until": (inputs.now + keep).isoformat(),
         }
-        acted = None
-        if actuation is not None:
-            acted = {
-                "replicas": actuation.replicas,
-                "previous": actuation.previous,
-                "state": actuation.state.value,
-                "detail": actuation.detail,
-            }
-        identity = f"{self.group}@{now.isoformat()}"
-        self.plans.record(Decision(identity, self.group, now, self.mode, made, inputs, acted), token)
+        acted = None if actuation is None else _actuation_to_json(actuation)
+        if error is not None:
+            acted = {"replicas": made.replicas, "previous": snapshot.replicas, "state": "failed", "detail": error}
+        self.plans.record(Decision(identity, self.group, inputs.now, self.mode, made, summary, acted), token)
+
+    def _attach_numbers(self, inputs: Inputs, keep: timedelta, token: LeaderToken) -> str | None:
+        """Keep the numbers of the forecast, once for all ticks that use it; return their name."""
+        used = inputs.forecast
+        if not isinstance(used, Forecast):
+            return None
+        name = forecast_name(used, inputs.knobs.near_level)
+        until = self._numbers[1] if self._numbers is not None and self._numbers[0] == name else inputs.now
+        if until < inputs.now + keep:
+            until = inputs.now + max(keep, 2 * self.keep_quiet_inputs)  # so that the next quiet ticks need not write
+            self.plans.attach(
+                self.group, name, forecast_bytes(used, inputs.knobs.near_level), until - inputs.now, token
+            )
+            self._numbers = (name, until)
+        return name
+
+
+def decision_id(group: GroupId, at: datetime) -> str:
+    """Return the name of the decision that a group's tick at an instant took."""
+    return f"{group}@{at.isoformat()}"
+
+
+def _actuation_to_json(actuation: Actuation) -> dict[str, Any]:
+    return {
+        "requested_at": actuation.requested_at.isoformat(),
+        "replicas": actuation.replicas,
+        "previous": actuation.previous,
+        "state": actuation.state.value,
+        "detail": actuation.detail,
+    }
+
+
+def _actuation_from_json(group: GroupId, value: Mapping[str, Any]) -> Actuation:
+    asked = datetime.fromisoformat(value["requested_at"])
+    state = ActuationState(value["state"])
+    return Actuation(group, asked, value["replicas"], value["previous"], state, value["detail"])

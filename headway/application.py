@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from balancer.plans.base import PlanStore
 from forecaster.stores.base import SeriesStore
 from headway.board import Board, GroupView
+from headway.children import Children
 from headway.errors import HeadwayError, UnknownGroup
 from headway.expectations import Expectations
 from headway.metrics import Metrics
@@ -55,10 +56,18 @@ class Application:
     operations: Operations
     metrics: Metrics
     clock: Callable[[], datetime] = _utc_now
+    url: str = ""
+    """Of the store, for child processes that open it themselves."""
+    thinkers: Children | None = None
+    """Where what-ifs are computed; None: here."""
+    trainers: Children | None = None
+    """Where models and knobs are trained; None: here."""
     jobs: JobList | None = None
     what_if: WhatIf | None = None
     look: Callable[[str], None] = lambda group: None
     """Puts what is seen of a group now on the board."""
+    target_gate: Callable[[str], Sequence[str]] = lambda group: ()
+    """Group → what is wrong with its target: while anything is, a configured mode ``act`` only recommends."""
     act_gate: Callable[[str], Sequence[str]] = lambda group: ()
     """Group → what speaks against mode ``act``; empty when nothing does."""
     audit_entries: Callable[[datetime | None, int], list[Document]] = lambda since, limit: []

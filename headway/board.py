@@ -164,6 +164,14 @@ class Board:
         """What concerns every group."""
         return dict(self._troubles)
 
+    def solved(self, name: str, kind: str) -> None:
+        """Note that a problem is over, where no input became fresh by it."""
+
+        def forget(view: GroupView) -> None:
+            view.problems.pop(kind, None)
+
+        self.update(name, kind, forget)
+
     def rendered(self, name: str, key: object, build: Callable[[GroupView], object]) -> bytes:
         """Return a document of a group as JSON, built once until the group changes.
 

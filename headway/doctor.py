@@ -6,34 +6,22 @@ Each check is independent: one that fails or hangs on a dead peer does not hide 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from forecaster.topics import GroupId
 from headway.errors import one_line
-from headway.sections import KubernetesActuator, ProcessActuator, WebhookActuator
 from headway.settings import Settings
+from headway.targets import Check, external_metrics_check, target_checks
 
 if TYPE_CHECKING:
     from forecaster.ingest.base import OffsetSource
     from forecaster.stores.base import SeriesStore
 
 CLOCK_TOLERANCE_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding; ``remedy`` says what to do, and is empty where nothing needs doing."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
 
 
 Probe = Callable[[], Iterator[Check]]
@@ -212,36 +200,8 @@ def _models(settings: Settings) -> Iterator[Check]:
 
 def _targets(settings: Settings) -> Iterator[Check]:
     for name in settings.named_groups:
-        own = settings.group(name)
-        actuator = own.actuator if own is not None else None
-        if isinstance(actuator, ProcessActuator):
-            program = actuator.command[0]
-            found = shutil.which(program) is not None
-            remedy = "" if found else "install it, or name it with its path"
-            yield Check(f"target of {name}", found, f"{program} {'is' if found else 'is not'} executable", remedy)
-        elif isinstance(actuator, KubernetesActuator | WebhookActuator):
-            yield _reachable(settings, name)
-        elif settings.mode(name) == "act":
-            remedy = f'give groups.{name}.actuator, or mode = "recommend"'
-            yield Check(
-                f"target of {name}", actuator is not None and actuator.kind != "none", "acts on nothing", remedy
-            )
-
-
-def _reachable(settings: Settings, name: str) -> Check:
-    from headway.wiring import open_actuator
-
-    try:
-        actuator = open_actuator(settings, name)
-        if actuator is None:
-            return Check(f"target of {name}", True, "nothing is acted on")
-        try:
-            current = actuator.current(GroupId(name))
-        finally:
-            actuator.close()
-    except Exception as error:
-        return Check(f"target of {name}", False, one_line(error), "the message says which permission or name is wrong")
-    return Check(f"target of {name}", True, f"is set to {current if current is not None else 'an unknown number'}")
+        yield from target_checks(settings, name)
+    yield from external_metrics_check(settings)
 
 
 def _api(settings: Settings) -> Iterator[Check]:

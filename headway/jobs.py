@@ -27,6 +27,11 @@ from headway.metrics import Metrics
 from headway.wire import Document, instant
 
 NAMES = ("record", "forecast", "plan", "act", "retrain", "seal", "prune")
+"""Passes that ``headway job run`` knows."""
+_ORDER = (*NAMES, "groups")
+
+
+ELSEWHERE = "another instance leads, and does this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +94,11 @@ class Jobs:
         metrics: Metrics,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         threads: int = 4,
+        may_run: Callable[[str, str | None], bool] = lambda job, group: True,
     ) -> None:
-        self._board, self._metrics, self._clock = board, metrics, clock
+        self._board, self._metrics, self._clock, self._may_run = board, metrics, clock, may_run
         self._jobs: dict[str, _Job] = {}
-        self._beside: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._beside: list[tuple[str | None, Callable[[], None], Callable[[], None]]] = []
         self._scheduler: Any = BackgroundScheduler(
             timezone=UTC,
             executors={"default": ThreadPoolExecutor(threads)},
@@ -120,9 +126,16 @@ class Jobs:
         more = {"next_run_time": datetime.now(UTC)} if at_once else {}
         self._scheduler.add_job(self._run, job.trigger, args=[job], id=job.id, replace_existing=True, **more)
 
-    def beside(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
-        """Have something begin and end with the schedule that runs on threads of its own."""
-        self._beside.append((start, stop))
+    def beside(self, start: Callable[[], None], stop: Callable[[], None], group: str | None = None) -> None:
+        """Have something begin and end with the schedule, or with its group, that runs on threads of its own."""
+        self._beside.append((group, start, stop))
+        if self._scheduler.running:
+            start()
+
+    def soon(self, name: str) -> None:
+        """Run a scheduled job without waiting for its next turn."""
+        if self._scheduler.running and name in self._jobs:
+            self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
 
     def remove(self, group: str) -> None:
         """Take a group's jobs off the schedule."""
@@ -130,19 +143,28 @@ class Jobs:
             if job.trigger is not None:
                 self._scheduler.remove_job(job.id)
             del self._jobs[job.id]
+        gone = [found for found in self._beside if found[0] == group]
+        self._beside = [found for found in self._beside if found[0] != group]
+        for _, _, stop in gone if self._scheduler.running else ():
+            stop()
 
     def start(self) -> None:
         """Begin."""
         self._scheduler.start()
-        for start, _ in self._beside:
+        for _, start, _ in self._beside:
             start()
 
-    def stop(self) -> None:
-        """Let what runs end, and start nothing new."""
+    def stop(self, patience: timedelta = timedelta(seconds=30)) -> tuple[str, ...]:
+        """Start nothing new, let what runs end for a while; return what is still running then."""
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
-            for _, stop in self._beside:
+            self._scheduler.shutdown(wait=False)
+            for _, _, stop in self._beside:
                 stop()
+        end = time.monotonic() + patience.total_seconds()
+        for job in list(self._jobs.values()):
+            if job.lock.acquire(timeout=max(end - time.monotonic(), 0.0)):
+                job.lock.release()
+        return tuple(sorted(job.id for job in list(self._jobs.values()) if job.lock.locked()))
 
     def run_now(self, name: str, group: str | None = None) -> JobResult:
         """Run one pass in this thread.
@@ -166,7 +188,7 @@ class Jobs:
             return None
         started, clock = self._clock(), time.perf_counter()
         try:
-            detail, ok = job.run(), True
+            detail, ok = job.run() if self._may_run(job.name, job.group) else ELSEWHERE, True
         except Exception as error:
             detail, ok = one_line(error), False
             self._log.warning("job failed", job=job.name, group=job.group, why=detail)
@@ -182,7 +204,7 @@ class Jobs:
     def status(self) -> Sequence[Document]:
         """Return each job's last result, duration and next run."""
         found = []
-        for job in sorted(self._jobs.values(), key=lambda j: (j.group or "", NAMES.index(j.name))):
+        for job in sorted(self._jobs.values(), key=lambda j: (j.group or "", _ORDER.index(j.name))):
             planned = self._scheduler.get_job(job.id) if self._scheduler.running else None
             upcoming = getattr(planned, "next_run_time", None)
             found.append(

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from balancer.actuation import ActuationState
-from balancer.actuators.base import Actuation, Actuator
+from balancer.actuators.base import Actuator
 from balancer.control import KNOBS, ControlLoop, Tick
-from balancer.errors import BalancerError, ObserverUnavailable, TargetRefused
+from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavailable
 from balancer.group import GroupSnapshot
+from balancer.knobs import Knobs
 from balancer.observers.base import GroupObserver
 from balancer.planner import DEFAULT_LEAD
 from balancer.plans.base import LeaderToken
+from balancer.policy import ScalingPolicy
+from balancer.prescaling import Rule
 from forecaster.errors import ForecasterError
 from forecaster.forecast import ForecastResult, NoForecast
 from forecaster.serving import ForecastService
@@ -24,8 +28,10 @@ from headway.application import Application
 from headway.board import GroupView, ReplicaPoint
 from headway.errors import HeadwayError, NotReady
 from headway.facts import recorded_states
+from headway.guards import ActGate, Guarded, frozen
 from headway.learned_series import LearnedSeries
 from headway.member_watch import MemberWatch
+from headway.posting import Posting
 from headway.sections import Mode
 from headway.splitting import advice_of, with_splits
 from headway.what_if import planned_again
@@ -74,37 +80,6 @@ class WithReplicas:
         self._observer.close()
 
 
-class Guarded:
-    """A target behind the operators' word: asked again at the very moment of acting, so that a pause stops all."""
-
-    def __init__(self, target: Actuator, app: Application, needs_approval: bool) -> None:
-        self._target, self._app, self._needs_approval = target, app, needs_approval
-
-    def current(self, group: GroupId) -> int | None:
-        """Return what the target is set to."""
-        return self._target.current(group)
-
-    def scale(self, group: GroupId, replicas: int, now: datetime, *, leaving: tuple[str, ...] = ()) -> Actuation:
-        """Pass it on, unless acting is paused or the plan waits for a person.
-
-        Raises
-        ------
-        TargetRefused
-            If it is; the target stays as it is.
-        """
-        pause = self._app.operations.paused(group, now)
-        if pause is not None:
-            until = "it is lifted" if pause.until is None else f"{pause.until:%Y-%m-%d %H:%M} UTC"
-            raise TargetRefused(f"paused by {pause.by} until {until}")
-        if self._needs_approval and not self._app.operations.approved(group, replicas, now):
-            raise TargetRefused(f"{replicas} members wait for approval: headway approve --group {group}")
-        return self._target.scale(group, replicas, now, leaving=leaving)
-
-    def close(self) -> None:
-        """Close the target."""
-        self._target.close()
-
-
 def desk_of(service: ForecastService, store: SeriesStore) -> ForecastDesk:
     """Return a desk over the service: it scores what was said, and its gate chooses what is served."""
     from forecaster.desk import ForecastDesk
@@ -121,13 +96,15 @@ class GroupRunner:
     app
         What runs.
     name
-        The group.
+        The group, on the board with the topics that it reads.
     observer, target
         How it is seen, and what is acted on.
     service
         Who forecasts.
     every
         How often :meth:`act` is called; the lease of leading outlives two of them.
+    posting
+        Keeps the number that scalers poll, where something polls it.
     """
 
     def __init__(
@@ -138,14 +115,16 @@ class GroupRunner:
         target: Actuator,
         service: ForecastService,
         every: timedelta,
+        posting: Posting | None = None,
     ) -> None:
-        self.app, self.name, self.service, self.every = app, name, service, every
+        self.app, self.name, self.service, self.every, self.posting = app, name, service, every, posting
         self.observer = observer
         own = app.settings.group(name)
-        view = app.board.get(name)
-        self.topics = view.topics if view is not None else own.topics if own is not None else ()
+        self.topics = app.view(name).topics
         self.series = LearnedSeries(app.store, GroupId(name), self.topics)
         self.target = Guarded(target, app, bool(own is not None and own.approval))
+        self._token: LeaderToken | None = None
+        self.gate = ActGate(lambda: app.target_gate(name))
         self.desk = desk_of(service, app.store)
         advice = advice_of(app, name)
         self.loop = ControlLoop(
@@ -155,7 +134,7 @@ class GroupRunner:
             app.plans,
             self.target,
             app.settings.policy(name),
-            rules=lambda now: app.operations.rules(name),
+            rules=self.rules,
             timezone=app.settings.grid(name).timezone,
             intervals=MemberWatch(app.store, GroupId(name), self.topics),
             advise=lambda made, now: with_splits(made, advice(now)),
@@ -196,6 +175,12 @@ class GroupRunner:
         may_act, reasons = view.gate
         return found if may_act or isinstance(found, NoForecast) else NoForecast(topic, now, f"gate: {reasons[0]}")
 
+    def rules(self, now: datetime) -> tuple[Rule, ...]:
+        """Return what operators asked for: windows and events, and what is there while scale-in is frozen."""
+        rules = self.app.operations.rules(self.name)
+        windows = self.app.settings.freezes(self.name)
+        return (*rules, *frozen(windows, self.target.current(GroupId(self.name)), now)) if windows else rules
+
     def look(self) -> None:
         """Put what is seen of the group now on the board, without planning.
 
@@ -232,31 +217,35 @@ class GroupRunner:
         view = self.app.view(self.name)
         if view.snapshot is None:
             raise NotReady(f"group {self.name} has not been seen yet; the first tick comes within seconds")
-        return planned_again(
-            view.snapshot,
-            self.latest_forecast(GroupId(self.name), now),
-            self.loop.learned_policy(),
-            changes,
-            now,
-            knobs=self.loop.knobs,
-            rules=self.app.operations.rules(self.name),
-            timezone=self.loop.timezone,
-        )
+        forecast, knobs = self.latest_forecast(GroupId(self.name), now), self.loop.knobs
+        again = partial(planned_again, knobs=knobs, rules=self.rules(now), timezone=self.loop.timezone)
+        asked = (view.snapshot, forecast, self.loop.learned_policy(), dict(changes), now)
+        return again(*asked) if self.app.thinkers is None else self.app.thinkers.run(again, *asked)
+
+    def lesson(self) -> str | tuple[str, ScalingPolicy, datetime]:
+        """Return what to learn the planner's knobs from (topic, policy, now), or why there is nothing to learn now."""
+        if len(self.topics) != 1:
+            return f"knobs: learned for groups of one topic, this one reads {len(self.topics)}"
+        now = self.app.clock()
+        kept = self.app.plans.learned(GroupId(self.name), LEARNED_AT)
+        if kept is not None and now - parse_instant(kept["at"]) < LEARN_EVERY:
+            return f"knobs: not due, learned at {kept['at']}"
+        return self.topics[0], self.loop.learned_policy(), now
 
     def learn(self) -> str:
         """Learn the planner's knobs anew once a week, keep them, and plan with them from the next tick on."""
         from headway.lessons import knobs_from
 
-        if len(self.topics) != 1:
-            return f"knobs: learned for groups of one topic, this one reads {len(self.topics)}"
-        now, group = self.app.clock(), GroupId(self.name)
-        kept = self.app.plans.learned(group, LEARNED_AT)
-        if kept is not None and now - parse_instant(kept["at"]) < LEARN_EVERY:
-            return f"knobs: not due, learned at {kept['at']}"
-        history = self.service.history(self.topics[0], now)
-        if history is None:
-            return "knobs: nothing is recorded yet"
-        knobs = knobs_from(history, self.loop.learned_policy())
+        due = self.lesson()
+        if isinstance(due, str):
+            return due
+        topic, policy, now = due
+        history = self.service.history(topic, now)
+        return self.keep_knobs("nothing is recorded yet" if history is None else knobs_from(history, policy), now)
+
+    def keep_knobs(self, knobs: Knobs | str, now: datetime) -> str:
+        """Keep what was learned, and plan with it from the next tick on; or say why there is nothing."""
+        group = GroupId(self.name)
         if isinstance(knobs, str):
             return f"knobs: {knobs}"
         token = self.app.plans.lead(group, self.app.holder, LEASE_TICKS * self.every)
@@ -282,24 +271,50 @@ class GroupRunner:
         return self._turn(may_act=True)
 
     def _turn(self, may_act: bool) -> str:
+        try:
+            return self._tried(may_act)
+        except (BalancerError, ForecasterError, NotReady) as error:
+            self.app.board.problem(self.name, "plan", str(error))
+            raise
+
+    def _tried(self, may_act: bool) -> str:
         now = self.app.clock()
         mode = self.app.operations.mode(self.name, self.app.settings.mode(self.name))
         pause = self.app.operations.paused(self.name, now)
         self._show_operators(mode, pause is not None, pause.until if pause is not None else None)
         if mode is Mode.OFF:
             return "off"
+        if self.posting is not None:
+            self.posting.follow()
         token = self.app.plans.lead(GroupId(self.name), self.app.holder, LEASE_TICKS * self.every)
         if token is None:
+            self.app.ready = True
             return "another instance leads"
-        self.loop.mode = str(mode if may_act or mode is not Mode.ACT else Mode.RECOMMEND)
+        honoured, against = self.gate.honoured(mode, now)
+        self._show_gate(against)
+        self.loop.mode = str(honoured if may_act or honoured is not Mode.ACT else Mode.RECOMMEND)
+        self.target.token = self._token = token
         return self._ticked(self.loop, now, token)
 
+    def resign(self) -> None:
+        """Give the lead back, so that another instance goes on with its next tick; the group stays as it is."""
+        token, self._token = self._token, None
+        if token is not None:
+            try:
+                self.app.plans.resign(token)
+            except (PlanStoreUnavailable, ForecasterError):  # then the lease ends by itself
+                return
+
+    def _show_gate(self, against: tuple[str, ...]) -> None:
+        if against:
+            self.app.board.problem(self.name, "gate", f"may not act yet: {'; '.join(against)}")
+        elif "gate" in self.app.view(self.name).problems:
+            self.app.board.solved(self.name, "gate")
+
     def _ticked(self, loop: ControlLoop, now: datetime, token: LeaderToken) -> str:
-        try:
-            tick = loop.tick(now, token)
-        except BalancerError as error:
-            self.app.board.problem(self.name, "plan", str(error))
-            raise
+        tick = loop.tick(now, token)
+        if self.posting is not None and loop.mode == Mode.ACT:
+            self.posting.affirm(tick, now, token)
         self._show(now, tick)
         self.app.ready = True
         if tick.error is not None:

@@ -47,6 +47,10 @@ class Pause:
     by: str
 
 
+def _unreadable(what: str, remedy: str) -> NotReady:
+    return NotReady(f"what the store holds of {what} cannot be read, so that nothing is done; {remedy}")
+
+
 class Operations:
     """Reads and changes what operators decided."""
 
@@ -56,7 +60,12 @@ class Operations:
     def mode(self, group: str, configured: Mode) -> Mode:
         """Return the mode that holds: an operator's word over the settings file's."""
         kept = self._plans.setting(group, "mode")
-        return Mode(kept["mode"]) if kept is not None else configured
+        if kept is None:
+            return configured
+        try:
+            return Mode(kept["mode"])
+        except (KeyError, ValueError, TypeError):
+            raise _unreadable(f"the mode of {group}", f"headway mode --group {group} sets it anew") from None
 
     def set_mode(self, group: str, mode: Mode, by: str, now: datetime) -> None:
         """Set a group's mode."""
@@ -82,7 +91,10 @@ class Operations:
             kept = self._plans.setting(scope, "pause")
             if kept is None:
                 continue
-            until = None if kept.get("until") is None else parse_instant(kept["until"])
+            try:
+                until = None if kept.get("until") is None else parse_instant(kept["until"])
+            except (ValueError, TypeError):  # a pause of which the end is lost holds until somebody lifts it
+                until = None
             if until is None or now < until:
                 return Pause(scope, until, str(kept.get("by", "unknown")))
         return None
@@ -111,12 +123,18 @@ class Operations:
         kept = self._plans.setting(group, "approval")
         if kept is None or kept.get("replicas") != replicas:
             return False
-        return now - parse_instant(kept["at"]) <= APPROVAL_HOLDS
+        try:
+            return now - parse_instant(kept["at"]) <= APPROVAL_HOLDS
+        except (KeyError, ValueError, TypeError):
+            return False
 
     def prescales(self) -> list[Prescale]:
         """Return all windows and events."""
         kept: Mapping[str, Any] = self._plans.setting(ALL, "prescale") or {}
-        return [Prescale(str(w["id"]), str(w["group"]), rule_from_json(w)) for w in kept.get("windows", [])]
+        try:
+            return [Prescale(str(w["id"]), str(w["group"]), rule_from_json(w)) for w in kept.get("windows", [])]
+        except (KeyError, TypeError, AttributeError, PolicyRefused) as error:
+            raise _unreadable(f"the pre-scaling windows ({error})", "add them anew") from error
 
     def rules(self, group: str) -> tuple[Rule, ...]:
         """Return the rules of one group, those for all groups included."""

@@ -50,7 +50,7 @@ def with_workers(app: Application, name: str, observer: GroupObserver, jobs: Job
             app.board.update(name, "moves", lambda view: None)
 
     caretaker = Caretaker(parts, lambda: plan_to_follow(app, name), lambda: against_moving(settings, name), tell)
-    jobs.beside(caretaker.start, caretaker.stop)
+    jobs.beside(caretaker.start, caretaker.stop, name)
     return PlannedGroupObserver(observer, parts.store, lambda: app.view(name).capacity_per_member)
 
 

@@ -23,7 +23,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from balancer.errors import PolicyRefused
 from balancer.policy import AssignmentKind
+from balancer.prescaling import Rule, rule_from_json
 from forecaster.timegrid import TimeGrid
 from headway.durations import parse_duration
 
@@ -87,6 +89,8 @@ class StoreSettings(Section):
     """How long per-step series are kept."""
     memory_limit: str = Field(default="1gb", pattern=r"^[1-9]\d*(kb|mb|gb)$")
     """Of the embedded server: it refuses writes beyond it, and evicts nothing; a server of yours has its own."""
+    decisions: Duration = timedelta(days=14)
+    """How long the decision log is kept, and the whole inputs of what changed, held or was refused."""
 
 
 class KafkaSettings(Section):
@@ -136,7 +140,9 @@ class ApiSettings(Section):
     writes_per_minute: int = Field(default=600, ge=1)
     """Writes and what-ifs that one client may send in a minute."""
     whatifs_at_once: int = Field(default=2, ge=1, le=32)
-    """What-ifs that run at a time; further ones are refused with 429."""
+    """Child processes for what-ifs, and so what-ifs at a time; further ones are refused with 429."""
+    whatif_limit: Duration = timedelta(seconds=30)
+    """A what-if that takes longer is ended; the first starts a process."""
 
 
 class ScalerSettings(Section):
@@ -154,6 +160,20 @@ class ScalerSettings(Section):
     """PEM."""
     client_ca: Path | None = None
     """PEM; with it, callers must show a certificate of this authority (mTLS)."""
+
+
+class ExternalMetricsSettings(Section):
+    """The ``external.metrics.k8s.io`` API, for an HPA without KEDA. Only the aggregator may call."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=6443, ge=0, le=65535)
+    tls_certificate: Path
+    tls_key: Path
+    front_proxy_ca: Path
+    """Authority that signed the aggregator's client certificate."""
+    allowed_names: tuple[str, ...] = ("front-proxy-client",)
+    service: str = "headway/headway-external-metrics"
+    """``namespace/name`` of our Service, as in the APIService."""
 
 
 class ModelSettings(Section):
@@ -179,6 +199,10 @@ class JobSettings(Section):
     """Cron expression; packs finished days."""
     prune: str = "35 4 * * *"
     """Cron expression; drops what is older than the retention."""
+    retrain_limit: Duration = timedelta(hours=1)
+    """Training runs in a child process; one that takes longer is ended."""
+    stop_limit: Duration = timedelta(seconds=10)
+    """How long SIGTERM waits for jobs under way."""
     horizon: Duration = timedelta(hours=24)
     """How far ahead forecasts and plans reach."""
     history: Duration = timedelta(days=56)
@@ -252,6 +276,22 @@ ActuatorSettings = Annotated[
 ]
 
 
+def freeze_rule(window: Mapping[str, Any]) -> Rule:
+    """Return a window of ``freeze`` as a rule that asks for nothing yet.
+
+    Raises
+    ------
+    ValueError
+        If it has no name, or cannot be meant.
+    """
+    if not window.get("name"):
+        raise ValueError("freeze: every window has a name, such as { name = 'sale', from = …, to = … }")
+    try:
+        return rule_from_json({**window, "at_least": 0})
+    except PolicyRefused as refused:
+        raise ValueError(f"freeze {window['name']!r}: {refused}") from refused
+
+
 class GroupDefaults(Section):
     """What every group inherits, and may say for itself. ``None``: learned, or the policy's own default."""
 
@@ -291,6 +331,8 @@ class GroupDefaults(Section):
     """Country, or country and subdivision (``DE-BE``), whose holidays the forecast knows."""
     approval: bool | None = None
     """True: a plan of mode ``act`` waits for a person."""
+    freeze: tuple[dict[str, Any], ...] | None = None
+    """Named windows in which nothing is scaled in: ``{name, from, to}`` or ``{name, cron, timezone, duration}``."""
     actuator: ActuatorSettings | None = None
     """What carries plans out; absent: nothing does."""
 
@@ -312,6 +354,13 @@ class GroupDefaults(Section):
                 Calendar(value)
             except InputRefused as refused:
                 raise ValueError(str(refused)) from refused
+        return value
+
+    @field_validator("freeze")
+    @classmethod
+    def _freeze(cls, value: tuple[dict[str, Any], ...] | None) -> tuple[dict[str, Any], ...] | None:
+        for window in value or ():
+            freeze_rule(window)
         return value
 
     @field_validator("step")

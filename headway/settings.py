@@ -27,11 +27,13 @@ from pydantic import (
 
 from balancer.errors import PolicyRefused
 from balancer.policy import ScalingPolicy
+from balancer.prescaling import Rule
 from forecaster.timegrid import TimeGrid
 from headway.errors import SettingsRefused
 from headway.sections import (
     PREFIX,
     ApiSettings,
+    ExternalMetricsSettings,
     GroupDefaults,
     GroupSettings,
     JobSettings,
@@ -42,6 +44,7 @@ from headway.sections import (
     Section,
     StoreSettings,
     TopicSettings,
+    freeze_rule,
 )
 
 DEFAULT_FILE = Path("headway.toml")
@@ -71,6 +74,7 @@ class Settings(Section):
     kafka: KafkaSettings = KafkaSettings()
     api: ApiSettings = ApiSettings()
     scaler: ScalerSettings | None = None
+    external_metrics: ExternalMetricsSettings | None = None
     models: ModelSettings = ModelSettings()
     jobs: JobSettings = JobSettings()
     defaults: GroupDefaults = GroupDefaults()
@@ -164,6 +168,11 @@ class Settings(Section):
         values = {field: getattr(own, key) for key, field in _POLICY_FIELDS.items()}
         return ScalingPolicy(**{k: v for k, v in values.items() if v is not None})
 
+    def freezes(self, name: str) -> tuple[Rule, ...]:
+        """Return a group's windows in which nothing is scaled in."""
+        own = self.group(name)
+        return tuple(freeze_rule(window) for window in (own.freeze if own is not None else None) or ())
+
     def grid(self, name: str) -> TimeGrid:
         """Return a group's steps and zone; one minute and UTC unless it says otherwise."""
         own = self.group(name)
@@ -255,6 +264,39 @@ def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> 
         return Settings.model_validate(data)
     except ValidationError as exc:
         raise SettingsRefused(f"{place}: {_first_line(exc)}") from exc
+
+
+class SettingsFile:
+    """The settings, read again when their file changes; a file that cannot be meant is refused at every call.
+
+    Parameters
+    ----------
+    file
+        As for :func:`load`.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file if file is not None else (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+        self._text: bytes | None = None
+        self._settings: Settings | None = None
+
+    def __call__(self) -> Settings:
+        """Return the settings as they are now.
+
+        Raises
+        ------
+        SettingsRefused
+            As :func:`load`; what was good before stays with whoever has it.
+        """
+        text = None
+        if self._file is not None:
+            try:
+                text = self._file.read_bytes()
+            except OSError as exc:
+                raise SettingsRefused(f"{self._file}: {exc.strerror}; what was read before goes on") from exc
+        if self._settings is None or text != self._text:
+            self._settings, self._text = load(self._file), text
+        return self._settings
 
 
 def _given(section: GroupDefaults) -> dict[str, Any]:

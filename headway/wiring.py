@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from balancer.errors import BalancerError
+from balancer.errors import BalancerError, PlanStoreUnavailable
 from balancer.plans.base import PlanStore
 from forecaster.errors import ForecasterError
-from forecaster.topics import GroupId, TopicPartition
+from forecaster.topics import GroupId
 from headway.audit import Audit
 from headway.errors import HeadwayError
 from headway.operations import Operations
@@ -22,8 +22,6 @@ from headway.settings import Settings, secret
 if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecaster's libraries
     from balancer.actuators.base import Actuator
     from balancer.actuators.board import ScalerBoard
-    from balancer.group import PartitionState
-    from balancer.observers.base import GroupObserver
     from forecaster.calendar import Calendar
     from forecaster.ingest.kafka import KafkaOffsetSource
     from forecaster.registry import ModelRegistry
@@ -34,7 +32,10 @@ if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecast
     from headway.jobs import Jobs
 
 Clock = Callable[[], datetime]
-KindOf = Callable[[GroupId], str | None]
+RECORDING = GroupId("@record")
+"""Leads of this "group" record for all: one instance at a time looks at the offsets."""
+LEASE_TICKS = 2
+"""A lead outlives so many ticks."""
 
 
 def utc_now() -> datetime:
@@ -81,7 +82,7 @@ def open_plans(settings: Settings, url: str) -> PlanStore:
     """Open the plan store at a URL."""
     from balancer.plans.redis import RedisPlanStore
 
-    return RedisPlanStore(url, settings.cluster)
+    return RedisPlanStore(url, settings.cluster, keep_decisions=settings.store.decisions)
 
 
 def open_registry(settings: Settings) -> ModelRegistry:
@@ -98,29 +99,46 @@ def open_forecasts(
     registry: ModelRegistry | None = None,
     *,
     calendar: Callable[[Calendar], Calendar] | None = None,
+    app: Application | None = None,
 ) -> ForecastService:
     """Make the service that forecasts recorded topics; a topic's zone and holidays are those of the first group.
 
-    ``calendar`` turns a configured calendar into the one that is asked for.
+    ``calendar`` turns a configured calendar into the one that is asked for. With ``app`` they are those of the groups
+    that it runs at that moment, under the settings that hold then.
     """
+    from functools import cache
+
     from forecaster.calendar import Calendar
     from forecaster.serving import ForecastService
     from forecaster.zero_shot import shipped
 
     changed = calendar or (lambda configured: configured)
-    zones: dict[str, str] = {}
-    calendars: dict[str, Calendar] = {}
-    for name in (*settings.named_groups, *settings.patterns):
-        own = settings.group(name)
-        for topic in own.topics if own is not None else ():
-            zones.setdefault(topic, settings.grid(name).timezone)
-            calendars.setdefault(topic, Calendar(own.holidays if own is not None else None))
+    made = cache(Calendar)
+
+    def reader_of(topic: str) -> tuple[Settings, str | None]:
+        now = settings if app is None else app.settings
+        for name in (*now.named_groups, *now.patterns) if app is None else app.board.names:
+            view = None if app is None else app.board.get(name)
+            own = now.group(name)
+            if topic in (view.topics if view is not None else own.topics if own is not None else ()):
+                return now, name
+        return now, None
+
+    def zone_of(topic: str) -> str:
+        now, name = reader_of(topic)
+        return "UTC" if name is None else now.grid(name).timezone
+
+    def calendar_of(topic: str) -> Calendar:
+        now, name = reader_of(topic)
+        own = None if name is None else now.group(name)
+        return changed(made(own.holidays if own is not None else None))
+
     return ForecastService(
         store,
         registry or open_registry(settings),
         cluster=settings.cluster,
-        timezone_of=lambda topic: zones.get(topic, "UTC"),
-        calendar_of=lambda topic: changed(calendars.get(topic, Calendar())),
+        timezone_of=zone_of,
+        calendar_of=calendar_of,
         zero_shot=shipped,
     )
 
@@ -202,7 +220,7 @@ def open_application(settings: Settings, clock: Clock = utc_now, *, late: bool =
         stack.callback(plans.close)
         operations = Operations(plans, audit)
         app = Application(
-            settings, store, plans, board, operations, Metrics(), clock=clock, audit_entries=audit.entries,
+            settings, store, plans, board, operations, Metrics(), clock=clock, url=url, audit_entries=audit.entries,
             forecasts_folder=settings.state_folder / "forecasts",
         )  # fmt: skip
         for name in settings.named_groups:
@@ -251,78 +269,78 @@ def open_target(settings: Settings, group: str, posts: ScalerBoard) -> Actuator:
     return target if target is not None else MemoryActuator()
 
 
-def assemble(app: Application, stack: ExitStack, posts: ScalerBoard) -> Jobs:
-    """Make the jobs of all configured groups over an application's parts.
+def assemble(
+    app: Application,
+    stack: ExitStack,
+    posts: ScalerBoard,
+    *,
+    only: str | None = None,
+    read_settings: Callable[[], Settings] | None = None,
+) -> Jobs:
+    """Make the jobs of all groups over an application's parts.
+
+    Parameters
+    ----------
+    app, stack, posts
+        What runs, what ends with it, and the numbers that scalers poll.
+    only
+        One group, for one pass of one job.
+    read_settings
+        Reads the settings again while we run; None where they stay as they are.
 
     Raises
     ------
     HeadwayError
         If a group cannot be wired as it is configured.
     """
-    from balancer.actuators.memory import MemoryActuator
     from headway.doctor_planned import against_moving
     from headway.jobs import Jobs
-    from headway.loops import GroupRunner, RecordedObserver, WithReplicas
-    from headway.planned_groups import moves_of, with_workers
+    from headway.planned_groups import moves_of
+    from headway.roster import REFRESH_EVERY, Roster
     from headway.routed_topics import lead_topics
+    from headway.targets import against_acting
+    from headway.workshop import Recording, Workshop
 
-    settings, jobs = app.settings, Jobs(app.board, app.metrics, app.clock)
-    registry = open_registry(settings)
-    service = open_forecasts(settings, app.store, registry)
-    runners: dict[str, GroupRunner] = {}
-    properties = settings.kafka_properties()
-    if properties:
-        record, kind_of, app.discover = _recording(app, stack, lambda name, topics: watch(name, topics))
+    settings = app.settings
+    jobs = Jobs(app.board, app.metrics, app.clock, may_run=partial(_may_run, app))
+    kafka = Recording(app) if settings.kafka_properties() else None
+    if kafka is not None:
+        stack.callback(kafka.close)
+    shop = Workshop(app, jobs, posts, open_forecasts(settings, app.store, app=app), kafka)
+
+    roster = Roster(app, jobs, shop.make, read_settings, None if kafka is None else kafka.source)
+    stack.callback(roster.close)
+    for name in settings.named_groups if only is None else {only} & {*settings.named_groups}:
+        group = settings.group(name)
+        roster.add(name, group.topics if group is not None else ())
+    if kafka is not None:
         step = min((settings.grid(g).step for g in settings.groups), default=timedelta(seconds=60))
-        jobs.every("record", None, step, record)
-
-    def watch(name: str, topics: tuple[str, ...]) -> None:
-        target = open_target(settings, name, posts)
-        stack.callback(target.close)
-        observer: GroupObserver
-        if properties:
-            from balancer.observers.kafka import KafkaGroupObserver
-
-            remembers = isinstance(target, MemoryActuator)
-            observer = KafkaGroupObserver(
-                properties,
-                facts=partial(_recorded, app, topics),
-                replicas=None if remembers else target.current,
-                kind_of=kind_of,
-                clock=app.clock,
-            )
-            observer = WithReplicas(with_workers(app, name, observer, jobs))
-        else:
-            if isinstance(target, MemoryActuator) and target.current(GroupId(name)) is None:
-                target.scale(GroupId(name), settings.policy(name).min_replicas, app.clock())
-            observer = RecordedObserver(app, topics, target)
-        stack.callback(observer.close)
-        runner = GroupRunner(app, name, observer, target, service, settings.jobs.act_every)
-        runners[name] = runner
-        zone = settings.grid(name).timezone
-        jobs.every("forecast", name, settings.grid(name).step, runner.forecast)
-        jobs.on_demand("plan", name, runner.plan)
-        jobs.every("act", name, settings.jobs.act_every, runner.act)
-        jobs.cron(
-            "retrain", name, settings.jobs.retrain, zone, _retraining(app, service, registry, topics, runner.learn)
-        )
-        jobs.cron("seal", name, settings.jobs.seal, zone, _over(topics, app.store.seal, app.clock, "days sealed"))
-        jobs.cron("prune", name, settings.jobs.prune, zone, _over(topics, app.store.prune, app.clock, "blocks pruned"))
-
-    for name in settings.named_groups:
-        own = settings.group(name)
-        watch(name, own.topics if own is not None else ())
+        kafka.watch({GroupId(name): entry.topics for name, entry in roster.entries.items()})
+        roster.changed = lambda: kafka.watch({GroupId(n): e.topics for n, e in roster.entries.items()})
+        jobs.every("record", None, step, kafka.job)
+    if read_settings is not None:
+        jobs.every("groups", None, REFRESH_EVERY, roster.refresh)
     lead_topics(settings, jobs)
-    app.jobs = jobs
-    app.moves = lambda group: moves_of(settings, group)
-    app.what_if = lambda group, changes, now: runners[group].what_if(changes, now)
-    app.look = lambda group: runners[group].look()
-    app.act_gate = lambda name: (
-        *settings.against_acting(name),
-        *against_moving(settings, name),
-        *_closed(app.view(name)),
-    )
+    app.jobs, app.discover = jobs, roster.discover
+    app.moves = lambda group: moves_of(app.settings, group)
+    app.what_if = lambda group, changes, now: roster.entries[group].runner.what_if(changes, now)
+    app.look = lambda group: roster.entries[group].runner.look()
+    app.target_gate = lambda name: (*against_acting(app.settings, name), *against_moving(app.settings, name))
+    app.act_gate = lambda name: (*app.target_gate(name), *_closed(app.view(name)))
     return jobs
+
+
+def _may_run(app: Application, job: str, group: str | None) -> bool:
+    """Whether this instance may run a job now: what writes for all runs on one instance at a time."""
+    if job == "record":
+        step = min((app.settings.grid(g).step for g in app.settings.groups), default=timedelta(seconds=60))
+        try:
+            return app.plans.lead(RECORDING, app.holder, step * 1.1) is not None
+        except (PlanStoreUnavailable, ForecasterError):  # what is recorded waits in memory until the store is back
+            return True
+    if group is not None and job in ("retrain", "seal", "prune"):
+        return app.plans.lead(GroupId(group), app.holder, LEASE_TICKS * app.settings.jobs.act_every) is not None
+    return True
 
 
 def _closed(view: GroupView) -> tuple[str, ...]:
@@ -349,84 +367,3 @@ def closed_gates(settings: Settings, group: str, now: datetime) -> tuple[str, ..
         finally:
             store.close()
     return tuple(said)
-
-
-def _recorded(app: Application, topics: tuple[str, ...], group: GroupId) -> Mapping[TopicPartition, PartitionState]:
-    from headway.facts import recorded_states
-
-    return recorded_states(app.store, group, topics, app.clock())
-
-
-def _recording(
-    app: Application, stack: ExitStack, watch: Callable[[str, tuple[str, ...]], None] = lambda name, topics: None
-) -> tuple[Callable[[], str], KindOf, Callable[[], None]]:
-    """Return the record job over Kafka, what tells a group's kind, and what looks for new ones, on one connection.
-
-    ``watch`` is called for each new group that a pattern fits.
-    """
-    from forecaster.ingest.recorder import Recorder
-    from forecaster.ingest.sampler import RecordSampler
-    from forecaster.offsets import CountingPolicy
-    from headway.discovery import Discovery
-    from headway.recording import record_job
-
-    settings, source = app.settings, open_source(app.settings, app.clock)
-    groups = {GroupId(name): app.view(name).topics for name in settings.named_groups}
-    step_s = min((settings.grid(name).step_s for name in settings.groups), default=60)
-    sampler = RecordSampler(settings.kafka_properties())
-    recorder = Recorder(
-        app.store,
-        source,
-        groups,
-        policy=CountingPolicy.for_step(step_s),
-        delays=sampler.delays_ms,
-        shares=sampler.record_share,
-        clock=app.clock,
-    )
-    stack.callback(recorder.close)
-
-    def found(name: str, topics: tuple[str, ...]) -> None:
-        app.show(name, topics)
-        watch(name, topics)
-        groups[GroupId(name)] = topics
-        recorder.watch(GroupId(name), topics)
-
-    discover = Discovery(settings, source, found)
-    return record_job(app, recorder, groups, discover), source.kind_of, discover
-
-
-def _retraining(
-    app: Application,
-    service: ForecastService,
-    registry: ModelRegistry,
-    topics: tuple[str, ...],
-    learn: Callable[[], str],
-) -> Callable[[], str]:
-    def run() -> str:
-        from forecaster.desk import ForecastDesk
-        from forecaster.retraining import RetrainPolicy, last_trained, retrain
-        from forecaster.scorekeeping import Scorekeeper
-        from forecaster.topics import StreamId
-        from forecaster.training import TrainingPolicy
-
-        said, desk = [], ForecastDesk(service, Scorekeeper(app.store))
-        for topic in topics:
-            now, stream = app.clock(), StreamId(app.settings.cluster, topic)
-            history = service.history(topic, now)
-            if history is None:
-                said.append(f"{topic}: nothing is recorded yet")
-                continue
-            why = RetrainPolicy().due(last_trained(registry, stream), now, desk.drift(topic, now))
-            if why is None:
-                said.append(f"{topic}: not due")
-                continue
-            policy = TrainingPolicy(calendar=service.calendar(topic))
-            result = retrain(history, stream, registry, now, policy)
-            said.append(f"{topic}: {why}: {'promoted' if result.promoted else 'kept the old one'}, {result.reason}")
-        return "; ".join([*said, learn()])
-
-    return run
-
-
-def _over(topics: tuple[str, ...], work: Callable[[str, datetime], int], clock: Clock, what: str) -> Callable[[], str]:
-    return lambda: f"{sum(work(topic, clock()) for topic in topics)} {what}"

@@ -31,7 +31,7 @@ class Decision:
     mode: str
     plan: ScalingPlan
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """JSON-able inputs: snapshot, forecast summary, policy, learned knobs."""
+    """JSON-able summary of the inputs; all of them are attached under the decision's id while they are kept."""
     actuation: Mapping[str, Any] | None = None
 
 
@@ -64,6 +64,18 @@ class PlanStore(Protocol):
 
     def decisions(self, group: GroupId, since: datetime, limit: int = 1000) -> Sequence[Decision]:
         """Return decisions from ``since`` on, oldest first."""
+        ...
+
+    def decision(self, group: GroupId, id: str) -> Decision | None:
+        """Return one decision by its id; None if it is not kept (any more)."""
+        ...
+
+    def attach(self, group: GroupId, name: str, body: bytes, keep: timedelta, token: LeaderToken) -> None:
+        """Keep some bytes of a group for a while; what is there under that name already is kept for longer at most."""
+        ...
+
+    def attached(self, group: GroupId, name: str) -> bytes | None:
+        """Return what was attached under a name, None once its time is over."""
         ...
 
     def learn(self, group: GroupId, name: str, value: Mapping[str, Any], token: LeaderToken) -> None:

@@ -52,6 +52,7 @@ class MemoryPlanStore:
         self._plans: dict[GroupId, tuple[int, str]] = {}
         self._decisions: dict[GroupId, dict[str, tuple[datetime, str]]] = {}
         self._learned: dict[tuple[GroupId, str], str] = {}
+        self._attached: dict[tuple[GroupId, str], tuple[datetime, bytes]] = {}
         self._settings: dict[tuple[str, str], str] = {}
 
     def lead(self, group: GroupId, holder: str, ttl: timedelta) -> LeaderToken | None:
@@ -107,6 +108,28 @@ class MemoryPlanStore:
         with self._lock:
             log = sorted(self._decisions.get(group, {}).values(), key=lambda entry: entry[0])
         return [codec.decision_from_json(codec.loads(text)) for at, text in [e for e in log if e[0] >= since][:limit]]
+
+    def decision(self, group: GroupId, id: str) -> Decision | None:
+        """Return one decision by its id."""
+        with self._lock:
+            kept = self._decisions.get(group, {}).get(id)
+        return None if kept is None else codec.decision_from_json(codec.loads(kept[1]))
+
+    def attach(self, group: GroupId, name: str, body: bytes, keep: timedelta, token: LeaderToken) -> None:
+        """Keep some bytes of a group for a while."""
+        with self._lock:
+            self._check(group, token)
+            now = self._clock()
+            for old in [k for k, (until, _) in self._attached.items() if until <= now]:
+                del self._attached[old]
+            until, _ = self._attached.get((group, name), (now, b""))
+            self._attached[group, name] = (max(until, now + keep), body)
+
+    def attached(self, group: GroupId, name: str) -> bytes | None:
+        """Return what was attached under a name."""
+        with self._lock:
+            until, body = self._attached.get((group, name), (self._clock(), b""))
+            return body if until > self._clock() else None
 
     def learn(self, group: GroupId, name: str, value: Mapping[str, Any], token: LeaderToken) -> None:
         """Keep something learned under a name."""

@@ -70,6 +70,13 @@ end
 return {'ok'}
 """
 )
+_ATTACH = (
+    _CHECK
+    + """
+if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[4]) then redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4]) end
+return {'ok'}
+"""
+)
 _LEARN = _CHECK + "redis.call('HSET', KEYS[2], ARGV[3], ARGV[4]); return {'ok'}"
 
 
@@ -158,6 +165,24 @@ class RedisPlanStore:
         ids = self._call("ZRANGEBYSCORE", self._key("log", group), since_us, "+inf", "LIMIT", 0, limit)
         bodies = self._call("HMGET", self._key("decision", group), *ids) if ids else []
         return [codec.decision_from_json(codec.loads(zlib.decompress(body))) for body in bodies if body is not None]
+
+    def decision(self, group: GroupId, id: str) -> Decision | None:
+        """Return one decision by its id."""
+        body = self._call("HGET", self._key("decision", group), id)
+        return None if body is None else codec.decision_from_json(codec.loads(zlib.decompress(body)))
+
+    def attach(self, group: GroupId, name: str, body: bytes, keep: timedelta, token: LeaderToken) -> None:
+        """Keep some bytes of a group for a while."""
+        keep_ms = max(keep // timedelta(milliseconds=1), 1)
+        self._write(_ATTACH, group, token, [self._attachment(group, name)], [body, keep_ms])
+
+    def attached(self, group: GroupId, name: str) -> bytes | None:
+        """Return what was attached under a name."""
+        found: bytes | None = self._call("GET", self._attachment(group, name))
+        return found
+
+    def _attachment(self, group: GroupId, name: str) -> str:
+        return f"{self._key('attached', group)}:{quote(name, safe='')}"
 
     def learn(self, group: GroupId, name: str, value: Mapping[str, Any], token: LeaderToken) -> None:
         """Keep something learned under a name."""

@@ -56,6 +56,15 @@ class LastPlan:
     def record(self, decision: Decision, token: LeaderToken) -> None:
         """Decisions are not kept."""
 
+    def decision(self, group: GroupId, id: str) -> Decision | None:
+        """Return nothing: decisions are not kept."""
+
+    def attach(self, group: GroupId, name: str, body: bytes, keep: timedelta, token: LeaderToken) -> None:
+        """Nothing is attached."""
+
+    def attached(self, group: GroupId, name: str) -> bytes | None:
+        """Return nothing: nothing is attached."""
+
     def decisions(self, group: GroupId, since: datetime, limit: int = 1000) -> Sequence[Decision]:
         """Return nothing: decisions are not kept."""
         return ()

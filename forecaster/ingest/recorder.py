@@ -130,15 +130,21 @@ class Recorder:
     ) -> None:
         self._store, self._source, self._clock, self._delays = store, source, clock, delays
         self.policy = policy or CountingPolicy.for_step(60)
-        self._groups_of: dict[str, list[GroupId]] = {topic: [] for topic in topics}
-        for group, its_topics in groups.items():
-            for topic in its_topics:
-                self._groups_of.setdefault(topic, []).append(group)
+        self._topics = tuple(topics)
+        self.follow(groups)
         self._resets = dict(resets or {})
         self._known: dict[str, _Topic] = {}
         self._writer = TickWriter(store)
         self._turns = 0
         self._bias = None if shares is None else BiasWatch(shares)
+
+    def follow(self, groups: Mapping[GroupId, Sequence[str]]) -> None:
+        """Record these groups and no others from the next look on; what is known of topics that stay goes on."""
+        found: dict[str, list[GroupId]] = {topic: [] for topic in self._topics}
+        for group, its_topics in groups.items():
+            for topic in its_topics:
+                found.setdefault(topic, []).append(group)
+        self._groups_of = found
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def run(
         raise SettingsRefused("kafka.bootstrap_servers is missing: record looks at a cluster's offsets; name one")
     with ExitStack() as stack:
         application = stack.enter_context(open_application(settings))
-        made = assemble(application, stack, ScalerBoard())
+        made = assemble(application, stack, ScalerBoard(), only=group)
         if group is not None and group not in settings.named_groups:
             application.discover()
             application.view(group)

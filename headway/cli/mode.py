@@ -27,6 +27,7 @@ def command(
     from headway.errors import HeadwayError, UnknownGroup
     from headway.sections import Mode
     from headway.settings import load
+    from headway.targets import against_acting
     from headway.wiring import closed_gates, open_operations, utc_now
 
     settings = load(config)
@@ -35,7 +36,7 @@ def command(
     if mode is not None and mode not in list(Mode):
         raise typer.BadParameter(f"{mode!r} is no mode; there are {', '.join(Mode)}")
     if mode == Mode.ACT:
-        against = settings.against_acting(group) or closed_gates(settings, group, utc_now())
+        against = against_acting(settings, group) or closed_gates(settings, group, utc_now())
         if against:
             raise HeadwayError(f"group {group} may not act yet: {'; '.join(against)}")
     with open_operations(settings) as operations:

@@ -183,7 +183,7 @@ def _live(group: str, config: Path | None) -> dict[str, Any]:
         raise UnknownGroup(group, settings.nearest(group))
     with ExitStack() as stack:
         app = stack.enter_context(open_application(settings))
-        jobs = assemble(app, stack, ScalerBoard())
+        jobs = assemble(app, stack, ScalerBoard(), only=group)
         forecast = jobs.run_now("forecast", group)
         if not forecast.ok:
             raise HeadwayError(forecast.detail)

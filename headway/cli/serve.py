@@ -1,4 +1,4 @@
-"""headway serve: API, page, scaler and jobs."""
+"""headway serve: API, page, scalers and jobs."""
 
 from __future__ import annotations
 
@@ -11,40 +11,48 @@ EXAMPLE = "headway serve"
 def command(config: Config = None) -> None:
     """Serve API, page and scaler, and run the scheduled jobs of the configured groups.
 
-    What is not there yet (brokers, store) is said at /v1/groups and tried again until it is.
-    Ends on SIGTERM or Ctrl-C after what runs has ended; the groups keep the members that they have.
+    What is not there yet (brokers, store) is said at /v1/groups and tried again until it is. Settings of groups are
+    read again when the file changes (SIGHUP: at once). Ends on SIGTERM or Ctrl-C after what runs has ended, or
+    jobs.stop_limit is over; the groups keep the members that they have.
     """
+    import os
     import signal
     import sys
     from contextlib import ExitStack
 
-    from balancer.actuators.board import ScalerBoard
     from headway import logs
     from headway.api.listening import Server, listen, url_of
     from headway.api.server import create_app
-    from headway.settings import load
-    from headway.wiring import assemble, open_application, utc_now
+    from headway.children import Children
+    from headway.scalers import open_board, open_scalers
+    from headway.settings import SettingsFile
+    from headway.wiring import assemble, open_application
 
-    settings = load(config)
+    read_settings = SettingsFile(config)
+    settings = read_settings()
     logs.configure()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    late: tuple[str, ...] = ()
     with ExitStack() as stack:
         listener = stack.enter_context(listen(settings.api))
         app = stack.enter_context(open_application(settings, late=True))
-        posts = ScalerBoard(settings.scaler.max_age) if settings.scaler is not None else ScalerBoard()
+        app.thinkers = Children(settings.api.whatifs_at_once, settings.api.whatif_limit.total_seconds(), "the what-if")
+        app.trainers = Children(1, settings.jobs.retrain_limit.total_seconds(), "retraining")
+        posts = open_board(settings)
         asgi = create_app(app)
-        jobs = assemble(app, stack, posts)
-        if settings.scaler is not None:
-            from balancer.actuators.keda.server import MutualTls, serve_scaler
-
-            tls = None
-            chosen = settings.scaler
-            if chosen.tls_certificate and chosen.tls_key and chosen.client_ca:
-                tls = MutualTls(chosen.tls_certificate, chosen.tls_key, chosen.client_ca)
-            server, port = serve_scaler(posts, utc_now, f"{chosen.host}:{chosen.port}", tls)
-            stack.callback(server.stop, 2)
-            say(f"scaler: {chosen.host}:{port}")
-        stack.callback(jobs.stop)
+        jobs = assemble(app, stack, posts, read_settings=read_settings)
+        for where in open_scalers(settings, posts, stack):
+            say(where)
+        signal.signal(signal.SIGHUP, lambda *_: jobs.soon("groups"))
         jobs.start()
         say(f"page and API: {url_of(settings.api, listener)}")
-        Server(asgi, settings.api).run(sockets=[listener])
+        try:
+            Server(asgi, settings.api).run(sockets=[listener])
+        finally:
+            app.thinkers.close()
+            app.trainers.close()
+            late = jobs.stop(settings.jobs.stop_limit)
+    if late:
+        logs.logger("serve").warning("ended with jobs under way", jobs=", ".join(late))
+        sys.stderr.flush()
+        os._exit(0)  # their threads would keep the process; what they were about to write is refused or written anew

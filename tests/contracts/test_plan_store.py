@@ -244,3 +244,24 @@ def test_a_thousand_leader_changes_never_conflict(peer: Peer) -> None:
         else:
             peer.expire()
     assert peer.store.latest(ORDERS) == (1000, plan(999))
+
+
+def test_a_decision_is_found_by_its_id(peer: Peer) -> None:
+    token = lead(peer.store)
+    peer.store.record(decision(1), token)
+    assert peer.other.decision(ORDERS, "d1") == decision(1)
+    assert peer.other.decision(ORDERS, "d2") is None
+    assert peer.other.decision(GroupId("payments"), "d1") is None
+
+
+def test_what_is_attached_is_kept_for_its_time_and_never_shortened(peer: Peer) -> None:
+    token, body = lead(peer.store), bytes(range(256))
+    peer.store.attach(ORDERS, "orders@2026-01-05T09:00:00+00:00", body, 3 * TTL, token)
+    peer.store.attach(ORDERS, "orders@2026-01-05T09:00:00+00:00", body, timedelta(milliseconds=1), token)
+    assert peer.other.attached(ORDERS, "orders@2026-01-05T09:00:00+00:00") == body
+    assert peer.other.attached(ORDERS, "another") is None
+    peer.expire()
+    assert lead(peer.other, "b").number > token.number
+    with pytest.raises(StaleLeader):
+        peer.store.attach(ORDERS, "late", body, TTL, token)
+    assert peer.other.attached(ORDERS, "late") is None

@@ -18,6 +18,10 @@ class Conflict(Exception):
     """409 on a version: the object changed since it was read. Not an error yet; the actuator looks again."""
 
 
+class NotThere(TargetRefused):
+    """404: no such object, namespace or kind; the message tells which."""
+
+
 class ApiServer:
     """Requests with our identity; a refused token is renewed once.
 
@@ -42,6 +46,13 @@ class ApiServer:
         """Read an object or a list."""
         return self._send("GET", path, params=query)
 
+    def find(self, path: str) -> dict[str, Any] | None:
+        """Read an object; None if there is none."""
+        try:
+            return self._send("GET", path)
+        except NotThere:
+            return None
+
     def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Merge-patch an object; :class:`Conflict` when its version has moved on."""
         return self._send("PATCH", path, json=body, headers={"Content-Type": MERGE_PATCH})
@@ -65,7 +76,8 @@ class ApiServer:
             raise Conflict(message)
         if answer.status_code >= 500 or answer.status_code == 429:
             raise TargetUnavailable(f"Kubernetes answered {answer.status_code} to {method} {path}: {message}")
-        raise TargetRefused(f"Kubernetes refused {method} {path} ({answer.status_code}): {message}")
+        kind = NotThere if answer.status_code == 404 else TargetRefused
+        raise kind(f"Kubernetes refused {method} {path} ({answer.status_code}): {message}")
 
     def _once(self, method: str, path: str, *, refused: bool, **options: Any) -> httpx.Response:
         headers = dict(options.pop("headers", {}))

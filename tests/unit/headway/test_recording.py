@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -14,13 +14,13 @@ from forecaster.ingest.bias import RecordShare
 from forecaster.ingest.recorder import Recorder
 from forecaster.stores.base import SeriesKey
 from forecaster.topics import GroupId, TopicPartition
-from headway import wiring
 from headway.board import group_document
 from headway.discovery import Discovery
 from headway.errors import HeadwayError
 from headway.learned_series import LearnedSeries
 from headway.recording import record_job
 from headway.settings import Settings
+from headway.workshop import Recording
 from tests.unit.headway.conftest import NOW
 
 GROUPS = {GroupId("orders"): ("orders",), GroupId("bills"): ("bills",)}
@@ -91,8 +91,9 @@ def test_a_short_step_is_wired_with_a_tolerance_of_its_own_and_delays_are_sample
     monkeypatch.setattr(sampler.RecordSampler, "delays_ms", lambda self, committed, at: dict.fromkeys(committed, 1234))
     now = NOW
     application.clock = lambda: now
-    with ExitStack() as stack:
-        record, kind_of, _ = wiring._recording(application, stack)
+    with closing(Recording(application)) as recording:
+        recording.watch({"orders": ("orders",)})
+        record, kind_of = recording.job, recording.source.kind_of
         for second in range(3):
             now = NOW + timedelta(seconds=second)
             source.reading = OffsetReading({TopicPartition("orders", 0): sample(now, 10 * second)})
