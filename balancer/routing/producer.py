@@ -173,7 +173,7 @@ class RoutedProducer:
             self._exceptional(route, raw, partition, topic, value, key, on_delivery or callback, timestamp, headers)
             return
         headers = route.headers if headers is None else with_epoch(headers, route)
-        self._append(topic, value, key, place, callback, on_delivery, timestamp, headers)
+        self._append(topic, value, key, place, on_delivery or callback, None, timestamp, headers)
         self._until_sample -= 1
         if not self._until_sample:
             self._sample(topic, key if isinstance(key, bytes) else key.encode())
@@ -219,7 +219,7 @@ class RoutedProducer:
         if route is None:
             if not self._started and topic in self.settings.topics:
                 raise RouteStale(f"topic {topic} is routed: call init_transactions() first")
-            self._client.produce(topic, value, key, partition, None, done, timestamp, headers or [])
+            self._client.produce(topic, value, key, partition, done, None, timestamp, headers or [])
             return
         if key is not None and not route.spread:  # an empty key has a murmur2, and so a slot
             raw = b""
@@ -231,7 +231,7 @@ class RoutedProducer:
             self._turn += 1
             place = (self._turn >> 4) % route.table.partitions  # sixteen in a row, so that batches stay large
         headers = route.headers if headers is None else with_epoch(headers, route)
-        self._client.produce(topic, value, key, place, None, done, timestamp, headers)
+        self._client.produce(topic, value, key, place, done, None, timestamp, headers)
 
     def _exceptional(
         self,
@@ -261,7 +261,7 @@ class RoutedProducer:
 
     def _send(self, r: _Record, route: Route) -> None:
         headers = route.headers if r.headers is None else with_epoch(r.headers, route)
-        self._client.produce(r.topic, r.value, r.key, route.places[r.slot], None, r.on_delivery, r.timestamp, headers)
+        self._client.produce(r.topic, r.value, r.key, route.places[r.slot], r.on_delivery, None, r.timestamp, headers)
 
     def _send_held(self) -> bool:
         """Send what waits for slots that are free by now; return whether nothing waits any more."""

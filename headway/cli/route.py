@@ -9,7 +9,7 @@ import typer
 from headway.cli.options import Config
 from headway.cli.output import say
 
-EXAMPLE = """echo '{"key": "customer-17", "value": "paid"}' | headway route --topic orders"""
+EXAMPLE = "headway route --topic orders < records.jsonl"
 
 
 def command(

@@ -71,6 +71,22 @@ def moved(phase):
     return protocol.start(protocol.fence(table, number, Fence(5, 1, 0, 0)), number)
 
 
+def test_callbacks_come_as_the_client_gives_them():
+    """Against librdkafka's own mock of a cluster: by name or position, a call-back is called once."""
+    common = {"bootstrap.servers": "x", "test.mock.num.brokers": 1, "transactional.id": "t", "log_level": 0}
+    client = ck.Producer(common)
+    client.init_transactions(10)
+    producer, _ = make()
+    producer._client, producer._append = client, client.produce
+    told = []
+    producer.begin_transaction()
+    producer.produce("orders", b"v", KEY, on_delivery=lambda error, message: told.append((error, message.partition())))
+    producer.produce("orders", b"v", OTHER, callback=lambda error, message: told.append((error, message.partition())))
+    producer.produce("orders", b"v", on_delivery=lambda error, message: told.append((error, message.partition())))
+    producer.commit_transaction(10)
+    assert sorted(told, key=str) == [(None, 0), (None, 0), (None, 1)]
+
+
 def test_a_stop_takes_effect_at_the_next_transaction_and_start_releases_within_it():
     producer, sent = make()
     producer.begin_transaction()
