@@ -90,13 +90,20 @@ def heatmap(
     width = max(meta.partitions if meta is not None else 1, 1)
     if (end - first) * width > 40 * MAX_CELLS or (end - first) // per * width > MAX_CELLS:
         return problem(422, "Too much at once", f"{(end - first) * width} cells; ask for a shorter range")
-    cells = app.store.read(SeriesKey(chosen, name, group if name == "lag" else None, step_s), first, end)
+    key = ("heatmap", name, chosen, first, end, per)
+    return as_json(app.board.rendered(group, key, lambda _: _heat(app, view, name, chosen, step_s, first, end, per)))
+
+
+def _heat(
+    app: Application, view: GroupView, name: str, topic: str, step_s: int, first: int, end: int, per: int
+) -> Document:
+    cells = app.store.read(SeriesKey(topic, name, view.name if name == "lag" else None, step_s), first, end)
     # where any number of members shares a partition, one member's capacity is no limit of it
-    capacity = view.capacity_per_member if app.settings.policy(group).cap_at_partitions else None
+    capacity = view.capacity_per_member if app.settings.policy(view.name).cap_at_partitions else None
     values = _means(cells.values, cells.known, per) / (step_s if name == "arrivals" else 1.0)
     document: Document = {
         "name": name,
-        "topic": chosen,
+        "topic": topic,
         "unit": "records/s" if name == "arrivals" else "records",
         "from": instant(datetime.fromtimestamp(first * step_s, UTC)),
         "step_s": step_s * per,
@@ -106,10 +113,10 @@ def heatmap(
         "ahead": None,
         "hot": [],
     }
-    forecast = view.forecasts.get(chosen)
+    forecast = view.forecasts.get(topic)
     if name == "arrivals" and isinstance(forecast, Forecast):
         document |= _ahead(forecast, step_s * per, (end - first) // per, capacity, values)
-    return as_json(encode(document))
+    return document
 
 
 def _means(values: NDArray[np.int64], known: NDArray[np.bool_], per: int) -> NDArray[np.float64]:

@@ -49,7 +49,10 @@ function state(good, why) {
     : `▲ not up to date since ${lastGood ? utc(lastGood).slice(11) : "the start"}: ${why}; asking again`;
   $("link").className = good ? "quiet" : "attention";
 }
-async function draw() {
+let chain = Promise.resolve();
+/** Draws one after the other: two at a time would build the charts twice. */
+const draw = () => (chain = chain.then(drawNow, drawNow));
+async function drawNow() {
   const v = view(), chosen = v.group ? body.groups.find((g) => g.group === v.group) : null;
   $("overview").hidden = Boolean(v.group);
   $("group").hidden = !v.group;
@@ -307,5 +310,7 @@ if (first) { body = JSON.parse(first.textContent); drawOverview(body, link); dra
 refresh();
 setInterval(soon, 10000);
 const KINDS = new Set(["snapshot", "plan", "forecast", "decision", "mode", "pause", "problem", "arrivals"]);
-listen((kind) => { if (KINDS.has(kind)) soon(); }, (how) => { live = how; if (body) state(true); });
+/** Changes of the group that is looked at are drawn at once; those of others with the next look. */
+const concerns = (document) => !view().group || !document.group || document.group === view().group;
+listen((kind, document) => { if (KINDS.has(kind) && concerns(document)) soon(); }, (how) => { live = how; if (body) state(true); });
 (window.requestIdleCallback ?? setTimeout)(() => bokeh());
