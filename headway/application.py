@@ -21,7 +21,7 @@ from headway.operations import Operations
 from headway.sections import Mode
 from headway.settings import Settings
 from headway.timeline import Timeline
-from headway.totals import TotalsCache
+from headway.totals import FORTNIGHT, TotalsCache
 from headway.wire import Document
 
 
@@ -79,6 +79,7 @@ class Application:
     timeline: Timeline = field(init=False)
     expectations: Expectations = field(init=False)
     totals: TotalsCache = field(init=False)
+    long_totals: TotalsCache = field(init=False)
     recalled: set[str] = field(default_factory=set)
     """Groups whose earlier decisions were read back into the timeline."""
     peaks: dict[str, tuple[int, float | None]] = field(default_factory=dict)
@@ -93,6 +94,7 @@ class Application:
         self.timeline = Timeline(self.board)
         self.expectations = Expectations(self.board, self.forecasts_folder)
         self.totals = TotalsCache(self.store)
+        self.long_totals = TotalsCache(self.store, FORTNIGHT)
 
     def show(self, name: str, topics: tuple[str, ...]) -> None:
         """Put a group on the board, in the mode that was set last.

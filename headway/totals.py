@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from forecaster.stores.base import SeriesKey, SeriesStore
 
-SPAN = timedelta(days=1)
-"""How far back totals are kept."""
+DAY = timedelta(days=1)
+FORTNIGHT = timedelta(days=15)
+"""A week of forecasts, and the week before them that naive methods repeat."""
+READ_CELLS = 2_000_000
+"""So many cells are read at a time."""
 REREAD = 3
 """The newest steps are read again each time: a tick may still be written to."""
 
@@ -60,21 +63,23 @@ class Totals:
 
 
 class TotalsCache:
-    """Keeps the last day of each topic's totals.
+    """Keeps the latest totals of each topic.
 
     Parameters
     ----------
     store
         Where arrivals are recorded.
+    span
+        How far back totals are kept.
     """
 
-    def __init__(self, store: SeriesStore) -> None:
-        self._store = store
+    def __init__(self, store: SeriesStore, span: timedelta = DAY) -> None:
+        self._store, self._span = store, span
         self._kept: dict[str, Totals] = {}
         self._lock = threading.Lock()
 
     def of(self, topic: str, now: datetime) -> Totals | None:
-        """Return the day before ``now``; None if nothing is recorded of the topic.
+        """Return the span before ``now``; None if nothing is recorded of the topic.
 
         Raises
         ------
@@ -90,16 +95,19 @@ class TotalsCache:
                 return None
             step_s = meta.step_s
             end = int(now.timestamp()) // step_s
-            first = end - int(SPAN.total_seconds()) // step_s
+            first = end - int(self._span.total_seconds()) // step_s
             rates = np.full(end - first, np.nan)
             begin = first
             if kept is not None and kept.step_s == step_s and first <= kept.first_index + kept.rates.size <= end:
                 old = kept.rates[max(first - kept.first_index, 0) :]
                 begin = max(kept.first_index + kept.rates.size - REREAD, first)
                 rates[max(kept.first_index - first, 0) :][: old.size] = old
-            cells = self._store.read(SeriesKey(topic, "arrivals", step_s=step_s), begin, end)
-            if cells.partitions:
-                known = cells.known.all(axis=0)
-                rates[begin - first :] = np.where(known, cells.values.sum(axis=0) / step_s, np.nan)
+            each = max(READ_CELLS // max(meta.partitions, 1), 1)
+            for part in range(begin, end, each):
+                until = min(part + each, end)
+                cells = self._store.read(SeriesKey(topic, "arrivals", step_s=step_s), part, until)
+                if cells.partitions:
+                    sums, known = cells.values.sum(axis=0) / step_s, cells.known.all(axis=0)
+                    rates[part - first : until - first] = np.where(known, sums, np.nan)
             self._kept[topic] = Totals(first, step_s, rates)
             return self._kept[topic]

@@ -264,7 +264,6 @@ def quality(group: str, app: App, topic: Topic = None) -> Response:
     if chosen is None:
         return _no_topic(view)
     kept = app.expectations.of(chosen)
-    meta = app.store.meta(chosen)
     grid = app.settings.grid(group)
     document: Document = {
         "topic": chosen,
@@ -277,18 +276,15 @@ def quality(group: str, app: App, topic: Topic = None) -> Response:
         "timezone": grid.timezone,
         "why": None,
     }
-    if not kept or meta is None:
+    if not kept:
         document["why"] = "no forecast has been kept yet; the first is scored a quarter of an hour after it was made"
         return as_json(encode(document))
     now = app.clock()
-    first = int((kept[0].origin - timedelta(days=7)).timestamp()) // meta.step_s
-    end = int(now.timestamp()) // meta.step_s
-    cells = app.store.read(SeriesKey(chosen, "arrivals", step_s=meta.step_s), first, end)
-    if not cells.partitions:
+    totals = app.long_totals.of(chosen, now)
+    if totals is None:
         document["why"] = "nothing has been recorded yet that the forecasts could be compared with"
         return as_json(encode(document))
-    rates = np.where(cells.known.all(axis=0), cells.values.sum(axis=0) / meta.step_s, np.nan)
-    pairs = paired(kept, first, meta.step_s, rates)
+    pairs = paired(kept, totals.first_index, totals.step_s, totals.rates)
     named = [(s.start, s.end, s.rule.text) for s in spans(app.operations.rules(group), kept[0].origin, now)]
     document |= {
         "leads": by_lead(pairs),

@@ -229,7 +229,7 @@ export function drawOperators(g, prescale, audit, remove) {
   const mine = prescale.windows.filter((w) => w.group === "*" || w.group === g.group);
   const text = (w) => [w.name, w.cron ? `${w.cron} (${w.timezone ?? "UTC"}) for ${w.duration}` : `${w.from ? dayTime(ms(w.from), zone) : "now"} to ${dayTime(ms(w.to ?? w.expires), zone)}`].filter(Boolean).join(": ");
   const asks = (w) => [w.replicas !== undefined ? `exactly ${w.replicas}` : "", w.at_least !== undefined ? `at least ${w.at_least}` : "", w.at_most !== undefined ? `at most ${w.at_most}` : "", w.factor !== undefined ? `${w.factor} × the forecast` : ""].filter(Boolean).join(", ");
-  fill($("windows"), box("Windows and events", mine.length ? table(["When", "What", ""], mine.map((w) => [text(w), asks(w), el("button", { type: "button", "data-remove": w.id, "aria-label": `Remove ${text(w)}` }, "Remove")]), "Pre-scaling")
+  fill($("windows"), box("Windows and events", mine.length ? table(["When", "What", "Remove"], mine.map((w) => [text(w), asks(w), el("button", { type: "button", "data-remove": w.id, "aria-label": `Remove ${text(w)}` }, "Remove")]), "Pre-scaling")
     : el("p", { class: "quiet" }, "None. ", el("code", {}, `headway prescale add --group ${g.group} --cron "0 8 * * 1-5" --duration 2h --at-least 9`))));
   for (const button of $("windows").querySelectorAll("[data-remove]")) button.onclick = () => remove(button.dataset.remove);
   const mineToo = audit.entries.filter((e) => e.scope === "*" || e.scope === g.group).reverse().slice(0, 60);

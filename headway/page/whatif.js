@@ -63,7 +63,7 @@ export class WhatIf {
       const more = then.estimate.member_hours - as.estimate.member_hours;
       const said = Math.abs(more) < 0.05 ? "It would cost the same." : `It would cost ${number(Math.abs(more))} member-hours ${more > 0 ? "more" : "less"} (${share(Math.abs(more) / Math.max(as.estimate.member_hours, 1e-9))}).`;
       const why = then.estimate.why ?? then.reasons[0] ?? DASH;
-      fill(this.answer, el("p", {}, `${said} ${then.hold ? "The plan would hold. " : ""}${why}`), table(["", "#As it is", "#What if"], rows, "What if"));
+      fill(this.answer, el("p", {}, `${said} ${then.hold ? "The plan would hold. " : ""}${why}`), table(["Figure", "#As it is", "#What if"], rows, "What if"));
       this.drawn(then.steps);
     } catch (error) {
       fill(this.answer, el("p", { class: "attention" }, error.status === 429 ? "Other what-ifs are under way; move the slider again in a moment." : `Not possible: ${error.message}`));
