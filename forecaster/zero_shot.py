@@ -6,13 +6,12 @@ it, and ``models/README.md`` says from what.
 
 from __future__ import annotations
 
-import sysconfig
 from functools import lru_cache
-from pathlib import Path
 
 from forecaster.errors import ArtefactRefused
 from forecaster.methods.base import Method
 from forecaster.registry import ModelRegistry
+from forecaster.shipped_files import CHECKOUT, shipped_folder
 from forecaster.topics import StreamId
 
 STREAM = StreamId("shipped", "zero_shot")
@@ -28,14 +27,12 @@ def shipped() -> tuple[Method | None, str | None]:
     >>> (method is None) == (why is not None)
     True
     """
-    registry = ModelRegistry(Path(__file__).resolve().parent.parent / "models")
+    registry = ModelRegistry(CHECKOUT / "models")
     try:
         if registry.current(STREAM) is not None:
             return registry.load(STREAM).method, None
-        for scheme in (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")):
-            folder = Path(sysconfig.get_path("data", scheme)) / "share" / "headway" / "zero_shot"
-            if folder.is_dir():
-                return registry.open(folder).method, None
+        if (folder := shipped_folder("zero_shot")) is not None:
+            return registry.open(folder).method, None
     except ArtefactRefused as refused:
         return None, str(refused)
     return None, "no shipped model is installed; a checkout has it in models/shipped"

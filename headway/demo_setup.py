@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from forecaster.ingest.trace import read_trace
+from forecaster.shipped_files import CHECKOUT, shipped_folder
 from headway.api.listening import Server
 from headway.api.server import create_app
 from headway.application import Application
@@ -33,9 +34,8 @@ def sample_file() -> Path:
     HeadwayError
         If neither is there.
     """
-    here = Path(__file__).resolve().parent
-    for folder in (here.parent / "data", here / "data"):
-        if (folder / SAMPLE).exists():
+    for folder in (CHECKOUT / "data", shipped_folder("data")):
+        if folder is not None and (folder / SAMPLE).exists():
             return folder / SAMPLE
     raise HeadwayError(f"data/{SAMPLE} is not there; run from a checkout, or give --trace FILE")
 

@@ -12,7 +12,7 @@ OPTIONS = [
     "--no-header", "--quiet",
 ]  # fmt: skip
 TEST_EXTRAS = ("kafka", "scaler", "kubernetes", "page", "parquet", "dask", "ray", "dev")
-RUN_EXTRAS = ("page",)
+RUN_EXTRAS = ("kafka", "scaler", "kubernetes", "page")
 
 
 def main(uv: str) -> None:
