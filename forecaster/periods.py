@@ -38,6 +38,7 @@ LOOKED_AT = timedelta(weeks=4)
 """How much of a topic's history is tested: a job that was moved a month ago has no say."""
 
 _PARTS, _SHORT_LIST = 4, 24
+_LEAST_STEPS = 8  # fewer values than this show nothing but themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,9 @@ def find_periods(logs: Floats, steps_per_day: int, wall: Slots | None = None, fi
     """
     even = first + np.arange(len(logs))
     local = even if wall is None else wall
-    rest = logs - np.nanmean(logs) if np.isfinite(logs).any() else logs
+    if np.isfinite(logs).sum() < _LEAST_STEPS:
+        return ()
+    rest = logs - np.nanmean(logs)
     found: list[Period] = []
     others = [p for p in range(2, steps_per_day) if steps_per_day % p]
     for candidates, clock in (([steps_per_day], local), ([7 * steps_per_day], local), (others, even)):

@@ -108,3 +108,8 @@ def test_a_partition_that_was_hardly_ever_known_does_not_hide_the_rest() -> None
     assert [p.hours for p in found_periods(series)] == [24.0]
     nothing = ArrivalSeries("t", grid, 0, (0,), np.zeros((1, count)), np.zeros((1, count), dtype=bool))
     assert found_periods(nothing) == () == found_periods(nothing.between(0, 0))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 7])
+def test_a_handful_of_values_shows_no_period_and_warns_of_nothing(steps: int) -> None:
+    assert find_periods(np.arange(steps, dtype=float), 288) == ()
