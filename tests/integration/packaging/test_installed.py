@@ -137,7 +137,7 @@ def image(source, tmp_path_factory):
     work.mkdir()
     # stands for the base image's own Python, which nobody may run
     run(SCRIPTS / "uv", "venv", "-q", "--seed", "--python", public_python() or sys.executable, root / "base", cwd=root)
-    path = f"{root}/opt/headway/bin:{root}/base/bin:{os.environ['PATH']}"
+    path = f"{root}/opt/headway/bin:{root}/base/bin:/usr/bin:/bin"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))} | {"PATH": path}
     for instruction, text in steps(0):
         if instruction == "COPY":
