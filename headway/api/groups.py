@@ -126,6 +126,8 @@ async def scaler(group: str, app: App) -> Response:
     """Return the planned number of members with its age; 503 rather than a guess when there is none fresh enough."""
     view = app.view(group)
     plan, at = view.plan, view.at.get("plan")
+    if view.paused:
+        return problem(503, "Paused", "acting is paused: hold what is there", headers={"Retry-After": "15"})
     if plan is None or at is None:
         return problem(503, "No plan yet", "hold what is there", headers={"Retry-After": "5"})
     age = (app.clock() - at).total_seconds()
