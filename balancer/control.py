@@ -95,7 +95,7 @@ class ControlLoop:
     """Whether decisions and memory go to the plan store; a simulation of a month does without."""
     keep_inputs: timedelta = timedelta(days=14)
     """For how long the whole inputs of a decision that changed, refused or held something stay replayable."""
-    keep_quiet_inputs: timedelta = timedelta(minutes=30)
+    keep_quiet_inputs: timedelta = timedelta(minutes=15)
     """For how long those of a decision that left everything as it was do."""
     memory: PlannerMemory | None = None
     pending: Actuation | None = None
@@ -302,13 +302,12 @@ class ControlLoop:
         used = inputs.forecast
         if not isinstance(used, Forecast):
             return None
-        name = forecast_name(used, inputs.knobs.near_level)
+        body = forecast_bytes(used, inputs.knobs.near_level)
+        name = forecast_name(body)
         until = self._numbers[1] if self._numbers is not None and self._numbers[0] == name else inputs.now
         if until < inputs.now + keep:
-            until = inputs.now + max(keep, 2 * self.keep_quiet_inputs)  # so that the next quiet ticks need not write
-            self.plans.attach(
-                self.group, name, forecast_bytes(used, inputs.knobs.near_level), until - inputs.now, token
-            )
+            until = inputs.now + keep + timedelta(minutes=2)  # so that the next ticks, which use it too, need not write
+            self.plans.attach(self.group, name, body, until - inputs.now, token)
             self._numbers = (name, until)
         return name
 

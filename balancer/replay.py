@@ -1,13 +1,13 @@
 """A decision's inputs, kept whole: so that it can be computed again, and is the same. Pure.
 
 What the planner reads of a forecast is a small part of it: the topic's total at every level, the partitions at the one
-level that sizes members, and their middle at the first step. :func:`abridged` keeps just that, in single precision. The
-tick plans from the abridged forecast, so that what is kept is what was used, bit for bit.
+level that sizes members, and their middle at the first step. :func:`abridged` keeps just that: totals in single
+precision, partitions in 16 bits, rounded up. The tick plans from the abridged forecast, so that what is kept is what
+was used, bit for bit; keeping it takes a millisecond.
 """
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import json
@@ -58,15 +58,28 @@ def abridged(forecast: Forecast, near_level: float) -> Forecast:
     >>> f = Forecast("orders", start, step, (0,), (0.5, 0.9, 0.99), rates, rates[0], "blend", Rung.OWN_MODEL)
     >>> abridged(f, 0.99).rates.round(3).tolist()
     [[[0.0, 2.1, 3.0], [0.0, 0.0, 4.0]]]
+    >>> (abridged(abridged(f, 0.99), 0.99).rates == abridged(f, 0.99).rates).all()
+    np.True_
     """
     near = int(np.argmin(np.abs(np.array(forecast.levels) - near_level)))
     middle = len(forecast.levels) // 2
-    total, rows, first = forecast.total, forecast.rates[:, :, near], forecast.rates[:, 0, middle]
-    return _of_parts(forecast, _single(total), _single(rows), _single(first), near)
+    counts, scales = _sixteen(forecast.rates[:, :, near])
+    first = _single(forecast.rates[:, 0, middle]).astype(np.float64)
+    return _of_parts(forecast, forecast.total.astype("<f4").astype(np.float64), counts * scales[:, None], first, near)
 
 
-def _single(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values.astype(np.float32).astype(np.float64)
+def _sixteen(values: NDArray[np.float64]) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
+    """Return each row in 16 bits, rounded up, and its scale: a power of two, so that doing it again changes nothing."""
+    highest = values.max(axis=1, initial=0.0)
+    scales = np.exp2(np.ceil(np.log2(np.where(highest > 0, highest, 65535.0) / 65535.0)))
+    return np.ceil(values / scales[:, None]).astype("<u2"), scales
+
+
+def _single(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return single precision, never above the value: a median must not climb over a higher quantile."""
+    near = values.astype("<f4")
+    down: NDArray[np.float32] = np.where(near > values, np.nextafter(near, np.float32(0)), near).astype("<f4")
+    return down
 
 
 def _of_parts(
@@ -79,20 +92,15 @@ def _of_parts(
     return dataclasses.replace(like, rates=rates, total=np.maximum.accumulate(total, axis=1))
 
 
-def forecast_name(forecast: Forecast, near_level: float) -> str:
-    """Return a name for an abridged forecast by what it holds: the same name is the same numbers."""
-    level = int(np.argmin(np.abs(np.array(forecast.levels) - near_level)))
-    parts = (forecast.total, forecast.rates[:, :, level], forecast.rates[:, 0, len(forecast.levels) // 2])
-    text = f"{forecast.topic} {forecast.origin.isoformat()} {forecast.method} {level} {forecast.levels}"
-    digest = hashlib.sha256(text.encode())
-    for part in parts:
-        digest.update(part.astype("<f4").tobytes())
-    return "forecast:" + digest.hexdigest()[:24]
+def forecast_name(body: bytes) -> str:
+    """Return a name for the bytes of a forecast by what they hold: the same name is the same numbers."""
+    return "forecast:" + hashlib.sha256(body).hexdigest()[:24]
 
 
 def forecast_bytes(forecast: Forecast, near_level: float) -> bytes:
-    """Return the bytes of an abridged forecast, which :func:`forecast_of` reads."""
+    """Return the bytes of an abridged forecast, which :func:`forecast_of` reads: a line of JSON, then the numbers."""
     level = int(np.argmin(np.abs(np.array(forecast.levels) - near_level)))
+    counts, scales = _sixteen(forecast.rates[:, :, level])
     head = {
         "topic": forecast.topic,
         "origin": forecast.origin.isoformat(),
@@ -104,40 +112,35 @@ def forecast_bytes(forecast: Forecast, near_level: float) -> bytes:
         "reasons": list(forecast.reasons),
         "near": level,
         "steps": forecast.steps,
-        "total": _packed(forecast.total),
-        "rates": _packed(forecast.rates[:, :, level]),
-        "middle": _packed(forecast.rates[:, 0, len(forecast.levels) // 2]),
+        "scales": scales.tolist(),
     }
-    return zlib.compress(json.dumps(head, separators=(",", ":"), allow_nan=False).encode(), 1)
+    middle = _single(forecast.rates[:, 0, len(forecast.levels) // 2])
+    numbers = forecast.total.astype("<f4").tobytes() + middle.tobytes() + counts.tobytes()
+    return json.dumps(head, separators=(",", ":"), allow_nan=False).encode() + b"\n" + numbers
 
 
 def forecast_of(body: bytes) -> Forecast:
     """Return the forecast that :func:`forecast_bytes` wrote."""
-    head = json.loads(zlib.decompress(body))
+    line, _, numbers = body.partition(b"\n")
+    head = json.loads(line)
     rows, steps, levels = len(head["partitions"]), head["steps"], len(head["levels"])
-    empty = np.zeros((rows, steps, levels))
+    total = np.frombuffer(numbers, "<f4", steps * levels).reshape(steps, levels)
+    middle = np.frombuffer(numbers, "<f4", rows, 4 * steps * levels)
+    counts = np.frombuffer(numbers, "<u2", rows * steps, 4 * (steps * levels + rows)).reshape(rows, steps)
     like = Forecast(
         head["topic"],
         datetime.fromisoformat(head["origin"]),
         timedelta(seconds=head["step_s"]),
         tuple(head["partitions"]),
         tuple(head["levels"]),
-        empty,
+        np.zeros((rows, steps, levels)),
         np.zeros((steps, levels)),
         head["method"],
         Rung(head["rung"]),
         tuple(head["reasons"]),
     )
-    total, near = _unpacked(head["total"], (steps, levels)), _unpacked(head["rates"], (rows, steps))
-    return _of_parts(like, total, near, _unpacked(head["middle"], (rows,)), head["near"])
-
-
-def _packed(values: NDArray[np.float64]) -> str:
-    return base64.b64encode(values.astype("<f4").tobytes()).decode()
-
-
-def _unpacked(text: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    return np.frombuffer(base64.b64decode(text), "<f4").astype(np.float64).reshape(shape)
+    near = counts * np.array(head["scales"])[:, None]
+    return _of_parts(like, total.astype(np.float64), near, middle.astype(np.float64), head["near"])
 
 
 def inputs_bytes(inputs: Inputs, forecast_name: str | None) -> bytes:

@@ -117,6 +117,84 @@ def run(cached: bool, seconds: float, connections: int) -> dict[str, float]:
         server.wait(10)
 
 
+def scaler_ms(calls: int = 3000) -> float:
+    """Return the p99 of KEDA's GetMetrics over gRPC on loopback, in milliseconds; 50 groups are posted."""
+    import grpc
+
+    from balancer.actuators.board import ScalerBoard
+    from balancer.actuators.keda import externalscaler_pb2 as pb
+    from balancer.actuators.keda import externalscaler_pb2_grpc as rpc
+    from balancer.actuators.keda.server import serve_scaler
+    from forecaster.topics import GroupId
+
+    board = ScalerBoard()
+    for n in range(GROUPS):
+        board.scale(GroupId(f"group-{n}"), n, datetime.now(UTC))
+    server, port = serve_scaler(board, lambda: datetime.now(UTC), "127.0.0.1:0")
+    waits = []
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = rpc.ExternalScalerStub(channel)
+        for n in range(calls):
+            ref = pb.ScaledObjectRef(name="so", scalerMetadata={"group": f"group-{n % GROUPS}"})
+            began = time.perf_counter()
+            stub.GetMetrics(pb.GetMetricsRequest(scaledObjectRef=ref, metricName="headway-replicas"))
+            waits.append(time.perf_counter() - began)
+    server.stop(0).wait()
+    return float(np.quantile(waits[100:], 0.99)) * 1000
+
+
+def tick_ms(ticks: int = 300) -> dict[str, float]:
+    """Return how long a control tick of a group of 64 partitions takes, its log in a real store included (ms)."""
+    import tempfile
+
+    from balancer.actuators.memory import MemoryActuator
+    from balancer.control import ControlLoop
+    from balancer.group import GroupSnapshot, Member, PartitionState
+    from balancer.plans.redis import RedisPlanStore
+    from balancer.policy import ScalingPolicy
+    from forecaster.forecast import Forecast, Rung
+    from forecaster.stores.embedded import EmbeddedServer
+    from forecaster.topics import GroupId, TopicPartition
+
+    rng, group, levels = np.random.default_rng(0), GroupId("group"), (0.5, 0.8, 0.9, 0.95, 0.99)
+    began, minute = datetime(2026, 1, 5, 9, tzinfo=UTC), timedelta(minutes=1)
+    rates = np.sort(rng.gamma(4.0, 20.0, (PARTITIONS, 1440, len(levels))), axis=2)
+    owned = tuple(TopicPartition("t", p) for p in range(PARTITIONS))
+    target = MemoryActuator({group: 8})
+
+    class Seen:
+        at = began
+
+        def observe(self, _: GroupId) -> GroupSnapshot:
+            members = tuple(Member(f"m{m}", owned[m :: (target.current(group) or 1)]) for m in range(8))
+            states = {tp: PartitionState(5, float(rng.gamma(4.0, 20.0))) for tp in owned}
+            return GroupSnapshot(group, self.at, target.current(group), members, states)
+
+        def close(self) -> None:
+            pass
+
+    seen = Seen()
+
+    def forecast(_: GroupId, now: datetime) -> Forecast:
+        origin, total = now.replace(second=0), rates.sum(axis=0)
+        return Forecast("t", origin, minute, tuple(range(PARTITIONS)), levels, rates, total, "b", Rung.OWN_MODEL)
+
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder)) as server:
+        plans = RedisPlanStore(server.url, "bench")
+        token = plans.lead(group, "bench", timedelta(hours=1))
+        assert token is not None
+        policy = ScalingPolicy(capacity_per_member=800.0, lead_time=2 * minute, max_replicas=PARTITIONS)
+        loop = ControlLoop(group, seen, forecast, plans, target, policy)
+        waits = []
+        for n in range(ticks):
+            seen.at = began + n * timedelta(seconds=15)
+            start = time.perf_counter()
+            loop.tick(seen.at, token)
+            waits.append(time.perf_counter() - start)
+        plans.close()
+    return {f"tick_p{q:g}_ms": round(float(np.quantile(waits, q / 100)) * 1000, 2) for q in (50, 99)}
+
+
 def _rss_mb(pid: int) -> float:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
@@ -135,11 +213,15 @@ def main() -> None:
         return
     ours = run(True, chosen.seconds, chosen.connections)
     rival = run(False, chosen.seconds, chosen.connections)
+    scaler, tick = scaler_ms(), tick_ms()
+    print(f"scaler p99 {scaler:.2f} ms  " + "  ".join(f"{k} {v}" for k, v in tick.items()))
     for name, figures in (("serialised once a tick", ours), ("serialised per request", rival)):
         print(f"{name:<24}" + "  ".join(f"{k} {v}" for k, v in figures.items()))
     RESULT.parent.mkdir(exist_ok=True)
     document = {
         **ours,
+        **tick,
+        "scaler_p99_ms": round(scaler, 3),
         "per_request": rival,
         "groups": GROUPS,
         "partitions": PARTITIONS,

@@ -96,8 +96,8 @@ def test_what_is_kept_gives_the_same_plan(seed: int) -> None:
     used, name, numbers = inputs.forecast, None, None
     if isinstance(used, Forecast):
         used = abridged(used, inputs.knobs.near_level)
-        level = inputs.knobs.near_level
-        name, numbers = forecast_name(used, level), forecast_bytes(used, level)
+        numbers = forecast_bytes(used, inputs.knobs.near_level)
+        name = forecast_name(numbers)
     made = planned(inputs, used)
     body = inputs_bytes(inputs, name)
     assert forecast_name_of(body) == name
