@@ -115,6 +115,8 @@ class TopicLeader:
                     self.table = None
                     return None
                 self._led_until = now + LEAD_FOR.total_seconds() / 3
+                if self.table is not None and self._store.table(self.topic) is None:
+                    self._published = 0  # the store was emptied: its cache comes from the table topic again
             if self.table is None:
                 self._begin()
             self._announce()

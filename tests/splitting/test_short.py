@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from balancer.moves.routed_topic import RoutedTopic
 from balancer.moves.splitting import SplitLimits, TopicLeader
 from balancer.routing import protocol
-from balancer.routing.errors import LeaderSuperseded, NotRouted, RouteStale, SplitRefused
+from balancer.routing.errors import NotRouted, RouteStale, SplitRefused
 from balancer.routing.hashing import murmur2
 from balancer.routing.kafka import KafkaTableLog
 from balancer.routing.memory import MemoryRouteStore
@@ -28,6 +28,7 @@ from tests.peers.kafka import Kafka
 from tests.peers.redis import lease_server
 from tests.splitting.bed import Bed
 from tests.splitting.run import run
+from tests.splitting.table_log import check_table_log
 
 pytestmark = [
     pytest.mark.kafka,
@@ -105,20 +106,11 @@ def test_k41_adoption_moves_no_key_for_any_number_of_partitions(kafka: Kafka) ->
                 assert table.partition_of_key(key) == expected % n
 
 
-def test_a_table_topic_is_read_to_its_end_and_a_later_writer_supersedes(kafka: Kafka) -> None:
-    first, second = KafkaTableLog(kafka.bootstrap), KafkaTableLog(kafka.bootstrap)
-    topic = f"t-{uuid.uuid4().hex[:8]}"
-    assert first.read(topic) is None and first.take(topic) is None
-    table = protocol.adopt(topic, "id", 3, "murmur2", ["g"])
-    first.append(table)
-    assert second.take(topic) == table
-    second.append(protocol.register(table, "h"))
-    with pytest.raises(LeaderSuperseded):
-        first.append(protocol.register(table, "late"))
-    found = first.read(topic)
-    assert found is not None and found.groups == ("g", "h")
-    first.close()
-    second.close()
+def test_a_table_topic_keeps_what_a_table_log_promises(kafka: Kafka) -> None:
+    logs = [KafkaTableLog(kafka.bootstrap) for _ in range(2)]
+    check_table_log(*logs, topic=f"t-{uuid.uuid4().hex[:8]}")
+    for log in logs:
+        log.close()
 
 
 def test_a_routed_producer_has_its_client_s_habits(kafka: Kafka, make_topic) -> None:

@@ -8,7 +8,7 @@ from balancer.moves.splitting import SplitLimits, TopicLeader
 from balancer.routing.base import Registration, SplitRequest
 from balancer.routing.errors import LeaderSuperseded, RoutingError, SplitRefused
 from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
-from balancer.routing.table import Phase
+from balancer.routing.table import Phase, decode
 from tests.unit.balancer.moves.routed_world import TTL, Fenced, Group, MemoryWorld, Play, Producer
 
 
@@ -124,6 +124,15 @@ def test_a_registration_that_the_store_lost_is_found_through_the_brokers():
     desk.leader.step()
     desk.leader.step()
     assert desk.world.fences == 1
+
+
+def test_an_emptied_store_gets_its_cache_again():
+    desk = Desk()
+    table = desk.leader.step()
+    desk.store.lose()
+    desk.now += 2
+    desk.leader.step()
+    assert decode(desk.store.table("orders")) == table
 
 
 def test_another_leader_resumes_where_the_first_one_ended():
