@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from balancer.rivals.tuning import Wish
 from balancer.simulator.arrivals import ArrivalTrace
-from balancer.simulator.compare import run_rival
-from balancer.simulator.keyed import KeyedRun, KeyedTopic, run_keyed
-from balancer.simulator.outcome import Outcome
-from balancer.simulator.world import World
+from balancer.simulator.keyed import KeyedRun, KeyedTopic, alone_p99_s, run_keyed
 from balancer.splits import SplitPolicy
 from headway.errors import HeadwayError
 
@@ -23,34 +19,33 @@ class KeyedSimulation:
 
     run: KeyedRun
 
-    def unsplit(self, world: World) -> Outcome:
-        """Return what as many members as the static peak come to without splitting."""
-        return run_rival("static_peak", replace(world, trace=self.run.unsplit), Wish())
+    capacity: float
+    start: datetime
+    end: datetime
 
-    def with_lanes(self, world: World) -> Outcome:
-        """Return what the same rule comes to with splitting."""
-        return run_rival("static_peak", world, Wish())
+    def _p99(self, trace: ArrivalTrace) -> float:
+        return round(alone_p99_s(trace, self.capacity, self.start, self.end), 1)
 
-    def document(self, world: World) -> dict[str, Any]:
-        """Return ``splits``, ``refused``, and the figures of equal members without and with splitting."""
+    def document(self) -> dict[str, Any]:
+        """Return ``splits``, ``refused``, and the p99 latency with a member alone on each partition, both ways."""
         return {
             "splits": [
                 {"at": c.at, "kind": c.kind, "partition": c.partition, "lanes": c.lanes, "reason": c.reason}
                 for c in self.run.changes
             ],
             "refused": list(self.run.refused),
-            "static_peak_unsplit": self.unsplit(world).figures(),
-            "static_peak_split": self.with_lanes(world).figures(),
+            "p99_alone_unsplit_s": self._p99(self.run.unsplit),
+            "p99_alone_split_s": self._p99(self.run.split),
         }
 
-    def tell(self, world: World, say: Callable[[str], None]) -> None:
+    def tell(self, say: Callable[[str], None]) -> None:
         """Say what was done, and what it was good for."""
         for change in self.run.changes:
             say(f"{change.at:%Y-%m-%d %H:%M} {change.kind}: {change.reason}")
         for why in self.run.refused[:5]:
             say(f"refused: {why}")
-        before, after = self.unsplit(world), self.with_lanes(world)
-        say(f"static peak: p99 {before.p99_s:g} s without splitting, {after.p99_s:g} s with it")
+        before, after = self._p99(self.run.unsplit), self._p99(self.run.split)
+        say(f"a member alone on each partition: p99 {before:g} s without splitting, {after:g} s with it")
 
 
 def keyed(
@@ -76,6 +71,6 @@ def keyed(
     topic = KeyedTopic(partitions, keys, exponent, drift, seed)
     policy = SplitPolicy(max_partitions=max_partitions or 4 * partitions)
     try:
-        return KeyedSimulation(run_keyed(trace, topic, capacity, policy, *span))
+        return KeyedSimulation(run_keyed(trace, topic, capacity, policy, *span), capacity, *span)
     except ValueError as error:
         raise HeadwayError(str(error)) from error

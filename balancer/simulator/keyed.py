@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +64,21 @@ class KeyedTopic:
     def slot_shares(self, seconds: float) -> NDArray[np.float64]:
         """Return each slot's share of the records, ``seconds`` after the start of the trace."""
         turn, faded = divmod(seconds / self.drift.total_seconds(), 1.0)
-        return (1 - faded) * self._ranked(int(turn)) + faded * self._ranked(int(turn) + 1)
+        return (1 - faded) * _ranked(self, int(turn)) + faded * _ranked(self, int(turn) + 1)
 
-    def _ranked(self, turn: int) -> NDArray[np.float64]:
-        weights = 1.0 / np.arange(1, self.keys + 1, dtype=float) ** self.exponent
-        order = np.random.default_rng(self.seed).permutation(self.keys)
-        slots = np.array([crc32(b"key-%d" % key) for key in order]) % self.table().slots
-        shares = np.bincount(np.roll(slots, -turn), weights=weights / weights.sum(), minlength=self.table().slots)
-        return shares.astype(np.float64)
+
+@lru_cache(maxsize=8)
+def _slots_by_rank(topic: KeyedTopic) -> NDArray[np.int64]:
+    order = np.random.default_rng(topic.seed).permutation(topic.keys)
+    slots = topic.table().slots
+    return np.array([crc32(b"key-%d" % key) % slots for key in order], dtype=np.int64)
+
+
+@lru_cache(maxsize=64)
+def _ranked(topic: KeyedTopic, turn: int) -> NDArray[np.float64]:
+    weights = 1.0 / np.arange(1, topic.keys + 1, dtype=float) ** topic.exponent
+    slots = np.roll(_slots_by_rank(topic), -turn)
+    return np.bincount(slots, weights=weights / weights.sum(), minlength=topic.table().slots).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,32 @@ def run_keyed(
     used = max(there, topic.partitions)
     made = replace(total, counts=unsplit, partitioned=True)
     return KeyedRun(made, replace(total, counts=split[:used], partitioned=True), tuple(changes), tuple(refused))
+
+
+def alone_p99_s(trace: ArrivalTrace, capacity: float, start: datetime, end: datetime) -> float:
+    """Return the p99 latency if every partition had a member alone: what no assignment can better.
+
+    Each partition is one fluid queue served at ``capacity``; latency is what an arrival finds before it.
+
+    Examples
+    --------
+    >>> from datetime import UTC
+    >>> begin = datetime(2026, 1, 5, tzinfo=UTC)
+    >>> trace = ArrivalTrace(begin, 60, np.array([[6000.0] * 10]), True)
+    >>> alone_p99_s(trace, 100.0, begin, trace.end), alone_p99_s(trace, 50.0, begin, trace.end)
+    (0.0, 600.0)
+    """
+    first, last = (int((at - trace.start).total_seconds() / trace.step_s) for at in (start, end))
+    backlog = np.zeros(trace.queues)
+    waits, weights = [], []
+    for step in range(first, min(last, trace.counts.shape[1])):
+        backlog = np.maximum(0.0, backlog + trace.counts[:, step] - capacity * trace.step_s)
+        waits.append(backlog / capacity)
+        weights.append(trace.counts[:, step])
+    wait, weight = np.concatenate(waits), np.concatenate(weights)
+    order = np.argsort(wait)
+    share = np.cumsum(weight[order])
+    return float(wait[order][np.searchsorted(share, 0.99 * share[-1])]) if share[-1] > 0 else 0.0
 
 
 def _homes(table: SlotTable) -> NDArray[np.int64]:

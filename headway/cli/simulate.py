@@ -111,12 +111,12 @@ def command(
         write_report(report, result, title=found.topic)
         say(f"report: {report}")
     if json:
-        more = {} if splits is None else splits.document(world)
+        more = {} if splits is None else splits.document()
         emit_json({**result.document(), "step_s": found.grid.step_s, "gaps": gaps, **more})
     else:
         _print(result)
         if splits is not None:
-            splits.tell(world, say)
+            splits.tell(say)
 
 
 def _write_decisions(path: Path, result: Simulation) -> None:
