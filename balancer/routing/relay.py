@@ -49,7 +49,7 @@ class Relay:
         if not settings.transactional or source in settings.topics:
             raise ValueError("a relay needs transactions, and a source that is not the routed topic itself")
         self._target, self._source, self._every_s = settings.topics[0], source, commit_every_s
-        self._producer = producer or RoutedProducer(settings)
+        self._producer = RoutedProducer(settings) if producer is None else producer  # an empty one is false
         self._consumer = ck.Consumer(
             {
                 "fetch.wait.max.ms": 20,
