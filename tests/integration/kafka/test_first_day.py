@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+import redis
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Wire
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from forecaster.stores.embedded_process import find_binary
 from headway.cli import main
 from tests.peers import redis as peers
 from tests.peers.kafka import PASSWORD, USER, Kafka
+from tests.peers.service import Service, serving
 
 pytestmark = pytest.mark.kafka
 
@@ -119,6 +122,99 @@ def test_doctor_names_a_store_that_evicts_and_one_that_is_a_replica(
         assert doctor(file, capsys) == []
     finally:
         valkey.stop()
+
+
+def test_serve_starts_without_store_and_brokers_says_what_is_wrong_and_recovers_by_itself(
+    valkey: peers.Server, tmp_path: Path
+) -> None:
+    kafka = Kafka(tmp_path / "kafka")  # its port is chosen, nobody listens yet
+    file = write_config(
+        tmp_path,
+        f'bootstrap_servers = "{kafka.bootstrap}"',
+        '[groups.billing]\ntopics = ["orders"]\nstep = "5s"\n',
+        f'[jobs]\nact_every = "1s"\n[store]\nurl = "{valkey.url}"',
+    )
+    assert file.exists()
+    with serving(tmp_path) as service:
+        service.wait_for(lambda: service.ask("/healthz")[0] == 200)
+        assert service.ask("/readyz")[0] == 503
+        assert str(valkey.port) in _problem(service, "store")
+        valkey.start()
+        try:
+            with valkey.client() as client:
+                service.wait_for(lambda: "noeviction" in _problem(service, "store"))
+                client.replicaof("127.0.0.1", 1)
+                client.config_set("maxmemory-policy", "noeviction")
+                service.wait_for(lambda: "replica" in _problem(service, "store"))
+                client.replicaof("NO", "ONE")
+            service.wait_for(lambda: not _problem(service, "store"))
+            service.wait_for(lambda: "does not answer" in _problem(service, "arrivals"))
+            with kafka.start():
+                service.wait_for(lambda: "does not exist" in _problem(service, "arrivals"))
+                admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+                admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(30)
+                producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+
+                def recorded() -> bool:
+                    producer.produce("orders", b"x", partition=0)
+                    producer.flush(5)
+                    path = "/v1/groups/billing/series?name=arrivals&by=topic"
+                    status, series = service.ask(path)
+                    return status == 200 and any(value for value in _values(series))
+
+                service.wait_for(lambda: not _problem(service, "arrivals"))
+                service.wait_for(recorded)
+                service.ready()
+                code, _ = service.stop()
+                assert code == 0, service.said()
+                assert "Traceback" not in service.said()
+        finally:
+            valkey.stop()
+
+
+def test_job_run_record_looks_at_a_live_broker_and_two_looks_make_a_step(
+    kafka: Kafka, make_topic: MakeTopic, send: Send, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = make_topic(2)
+    group = f"g-{topic}"
+    valkey = peers.Server(find_binary(), tmp_path / "valkey").start()
+    file = write_config(
+        tmp_path,
+        f'bootstrap_servers = "{kafka.bootstrap}"',
+        f'[groups.{group}]\ntopics = ["{topic}"]\nstep = "5s"\n',
+        f'[store]\nurl = "{valkey.url}"',
+    )
+    try:
+        said: list[dict[str, Any]] = []
+        rows: list[list[str]] = []
+        out = tmp_path / "orders.csv"
+        while not any(row[1] == "arrivals" and int(row[5]) > 0 for row in rows):
+            assert len(said) < 100
+            send(topic, 1, 2)
+            assert main(["job", "run", "record", "--config", str(file), "--json"]) == 0
+            said.append(json.loads(capsys.readouterr().out))
+            if main(["export", "--topic", topic, "--file", str(out), "--config", str(file), "--json"]) == 1:
+                assert "nothing is recorded" in capsys.readouterr().err  # the first look makes no step
+                continue
+            assert json.loads(capsys.readouterr().out)["rows"] > 0
+            rows = [line.split(",") for line in out.read_text().splitlines()[1:]]
+        assert {"job", "ok", "seconds"} <= said[-1].keys()
+        assert sum(int(row[5]) for row in rows if row[1] == "arrivals") <= 2 * len(said)
+        with suppress(redis.RedisError), valkey.client() as client:
+            client.flushall()
+        assert main(["import", "--topic", topic, "--file", str(out), "--config", str(file), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == len(rows)
+    finally:
+        valkey.stop()
+
+
+def _problem(service: Service, kind: str) -> str:
+    status, group = service.ask("/v1/groups/billing")
+    return str(group["problems"].get(kind, "")) if status == 200 else ""
+
+
+def _values(document: dict[str, Any]) -> list[Any]:
+    return [value for key in ("values", "total") for value in (document.get(key) or [])]
 
 
 def _committed(consumer: Consumer, offsets: list[Wire]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -101,6 +101,32 @@ def test_a23_only_the_topics_asked_for_are_described(kafka: Kafka, make_topic: M
             assert set(reader.describe([topic])) == {topic}
     assert set(read(kafka, fast, [topic]).partitions) == {topic}
     assert other != topic
+
+
+def test_k49_commits_are_read_while_a_coordinator_loads_and_nothing_crashes(
+    kafka: Kafka, make_topic: MakeTopic, send: Send
+) -> None:
+    topic = make_topic(2)
+    send(topic, 0, 3)
+    groups = [GroupId(f"g{n}-{topic}") for n in range(3)]
+    for group in groups:
+        commit(kafka, group, topic, 0, 2)
+    with closing(fast(kafka)) as quick, closing(full(kafka)) as whole:
+        for reader in (quick, whole):
+            assert reader.committed(groups[:1], [TopicPartition(topic, 0)])
+        kafka.kill()
+        kafka.restart()
+        deadline = time.monotonic() + 60
+        wanted = {group: {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): None} for group in groups}
+        for reader in (whole, quick):  # asked at once, and until the groups' coordinator is back
+            found: Mapping[GroupId, Mapping[TopicPartition, int | None] | str] = dict.fromkeys(groups, "not asked")
+            while any(isinstance(answer, str) for answer in found.values()):
+                assert time.monotonic() < deadline, found
+                with suppress(SourceUnavailable):
+                    reader.describe([topic])  # as every look begins
+                    found = reader.committed(groups, list(wanted[groups[0]]))
+            partial = {g: {tp: answer.get(tp) for tp in wanted[g]} for g, answer in found.items() if answer}  # type: ignore[union-attr]
+            assert partial == wanted
 
 
 @pytest.mark.parametrize("make", [fast, full])
