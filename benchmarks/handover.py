@@ -30,7 +30,7 @@ import confluent_kafka as ck
 from benchmarks import handover_loop
 from forecaster.topics import TopicPartition
 from tests.chaos.bed import Bed, until
-from tests.chaos.rows import Row, Verdict, longest_gaps, owner_changes, quantile
+from tests.chaos.rows import Timeline, Verdict, owner_changes, quantile
 from tests.chaos.version import code_version
 from tests.peers.kafka import VERSION, Kafka
 
@@ -60,14 +60,24 @@ def ms(seconds: Iterable[float]) -> dict[str, float]:
     return {k: round(quantile(values, q) * 1e3, 1) for k, q in named.items()} | {"n": len(values)} if values else {}
 
 
-def others(rows: list[Row], moves: list[tuple[float, float, set[int]]]) -> list[float]:
+def others(line: Timeline, moves: list[tuple[float, float, set[int]]]) -> list[float]:
     """Return the longest pause of each partition that did not move, around each move."""
     return [
         gap
         for start, end, moved in moves
-        for p, (gap, changed) in longest_gaps(rows, start, end).items()
+        for p, (gap, changed) in line.longest_gaps(start, end).items()
         if p not in moved and not changed
     ]
+
+
+def quiet_gaps(line: Timeline, spans: list[tuple[float, float]], length: float) -> list[float]:
+    """Return the longest pause of each partition in windows of a length, in spans in which nothing moves."""
+    found = []
+    for start, end in spans:
+        while start + length <= end:
+            found += [gap for gap, _ in line.longest_gaps(start, start + length).values()]
+            start += length
+    return found
 
 
 def moves(kafka: Kafka, rate: float, count: int) -> tuple[dict[str, Any], Verdict]:
@@ -75,8 +85,8 @@ def moves(kafka: Kafka, rate: float, count: int) -> tuple[dict[str, Any], Verdic
     rnd = random.Random(7)
     with Bed("moves", kafka=kafka, rate=rate) as bed:
         bed.start_team(1, 2, 3)
-        time.sleep(3)
-        quiet = time.monotonic() - 2.5, time.monotonic()
+        time.sleep(7)
+        quiet = [(time.monotonic() - 5, time.monotonic())]
         made = []
         for _ in range(count):
             p = rnd.randrange(bed.partitions)
@@ -86,15 +96,19 @@ def moves(kafka: Kafka, rate: float, count: int) -> tuple[dict[str, Any], Verdic
             until(lambda move=move: bed.mover.state_of(move).is_over, 60, bed.logs)
             made.append((start, time.monotonic() + 0.05, {p}))
             time.sleep(rnd.uniform(0.05, 0.25))
-        time.sleep(1)
+        time.sleep(5.5)
+        quiet.append((time.monotonic() - 5, time.monotonic()))
         rows, verdict = bed.finish(120)
-        changes = [c for c in owner_changes(rows) if c.source != c.target and c.at > quiet[0]]
+        line, start = Timeline(rows), quiet[0][0]
+        changes = [c for c in owner_changes(rows) if c.source != c.target and c.at > start]
+        length = quantile((end - begin for begin, end, _ in made), 0.5)
         return {
             "moved_pause_ms": ms(c.handled for c in changes),
             "moved_visible_pause_ms": ms(c.seen for c in changes),
-            "other_pause_ms": ms(others(rows, made)),
-            "quiet_pause_ms": ms(gap for gap, _ in longest_gaps(rows, *quiet).values()),
-            "visible_latency_ms": ms(r.seen - r.written for r in rows if r.written > quiet[0]),
+            "other_pause_ms": ms(others(line, made)),
+            "quiet_pause_ms": ms(quiet_gaps(line, quiet, length)),
+            "quiet_window_ms": round(length * 1e3),
+            "visible_latency_ms": ms(r.seen - r.written for r in rows if r.written > start),
         }, verdict
 
 
@@ -115,9 +129,10 @@ def joins(kafka: Kafka, protocol: str, rate: float, repeats: int, window_s: floa
                 time.sleep(window_s)
                 spans[kind].append((start, time.monotonic()))
         rows, verdict = bed.finish(120)
-        found: dict[str, Any] = {"quiet_pause_ms": ms(gap for gap, _ in longest_gaps(rows, *quiet).values())}
+        line = Timeline(rows)
+        found: dict[str, Any] = {"quiet_pause_ms": ms(gap for gap, _ in line.longest_gaps(*quiet).values())}
         for kind, times in spans.items():
-            gaps = [pair for span in times for pair in longest_gaps(rows, *span).values()]
+            gaps = [pair for span in times for pair in line.longest_gaps(*span).values()]
             found[kind] = {
                 "moved_pause_ms": ms(gap for gap, changed in gaps if changed),
                 "other_pause_ms": ms(gap for gap, changed in gaps if not changed),

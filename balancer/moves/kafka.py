@@ -81,17 +81,22 @@ class PlannedGroup:
             self.fence_id(transactional_id(self.group, worker.owner.instance))
 
     def fence_id(self, transactional: str, timeout_s: float = 30.0) -> None:
-        """Raise a transactional id's producer epoch: its open transaction is aborted, its owner commits no more."""
-        producer = ck.Producer({**self._properties, "transactional.id": transactional, "retry.backoff.ms": 10})
-        end = time.monotonic() + timeout_s
+        """Raise a transactional id's producer epoch: its open transaction is aborted, its owner commits no more.
+
+        Over an open transaction the broker's first answer is "not yet", and the client asks again only after 500 ms,
+        whatever its settings; by then the abort has long been done. So each try is a new client, the first ones brief.
+        """
+        end, wait_s = time.monotonic() + timeout_s, 0.2
         while True:
+            producer = ck.Producer({**self._properties, "transactional.id": transactional, "retry.backoff.ms": 10})
             try:
-                producer.init_transactions(5.0)
+                producer.init_transactions(wait_s)
                 return
             except ck.KafkaException as failure:
                 error = failure.args[0]
                 if not error.retriable() or time.monotonic() > end:
                     raise FenceFailed(f"fence of {transactional}: {error.name()}") from failure
+            wait_s = min(2 * wait_s, 5.0)
 
     def _wait_for_membership_end(self, worker: WorkerState, timeout_s: float = 30.0) -> None:
         client_id = f"headway.{self.group}.{worker.owner}"

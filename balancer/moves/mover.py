@@ -107,6 +107,7 @@ class Mover:
         made = Transfer(token_hex(6), partition, target, self._clock())
         with self._lock:
             self._waiting.append(made)
+        self._woken.set()
         return made.id
 
     def state_of(self, id: str) -> Transfer | None:

@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import queue
 import sys
 import tempfile
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka as ck
 
 from tests.chaos.bed import ROOT
 from tests.chaos.run import run
+from tests.chaos.schedule import ALONE, draw, mode_of
 from tests.chaos.version import code_version
 from tests.peers.kafka import VERSION, Kafka
 
@@ -28,39 +35,83 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--first", type=int, default=1, help="first seed")
     parser.add_argument("--schedules", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=12.0, help="length of a schedule")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a schedule, 20 at most")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
+    parser.add_argument("--lanes", type=int, default=3, help="schedules at once, of those that leave brokers alone")
     parser.add_argument("--rate", type=float, default=200.0, help="records/s")
+    parser.add_argument("--for-s", type=float, default=1e9, help="begin no schedule after so many seconds")
     parser.add_argument("--file", type=Path, default=ROOT / "build" / "chaos.jsonl", help="where results are kept")
     args = parser.parse_args()
-    version = code_version()
     args.file.parent.mkdir(parents=True, exist_ok=True)
-    known = [json.loads(line) for line in args.file.read_text().splitlines()] if args.file.exists() else []
-    done = {r["seed"] for r in known if r["version"] == version and r["brokers"] == args.brokers}
-    seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.schedules)
-    bad = 0
-    with tempfile.TemporaryDirectory() as folder, Kafka(folder, brokers=args.brokers) as kafka:
-        for seed in seeds:
-            if args.seed is None and seed in done:
-                continue
-            result = run(seed, kafka, seconds=min(args.seconds, 20.0), rate=args.rate)
-            v = result.verdict
-            bad += not v.is_clean
-            faults = " ".join(e.fault.value for e in result.events)
+    version, end = code_version(), time.monotonic() + args.for_s
+    known = {r["seed"] for r in _rows(args.file) if r["version"] == version and r["brokers"] == args.brokers}
+    seeds = [s for s in range(args.first, args.first + args.schedules) if s not in known]
+    lanes = 1 if args.seed is not None else args.lanes
+    with tempfile.TemporaryDirectory() as folder, Kafka(folder, brokers=args.brokers, doors=3 * lanes) as kafka:
+        found = Findings(args, kafka, version)
+        if args.seed is not None:
+            found.take(args.seed, 0)
+            return found.bad
+        free: queue.Queue[int] = queue.Queue()
+        for lane in range(lanes):
+            free.put(lane)
+
+        def one(seed: int) -> None:
+            if time.monotonic() < end:
+                lane = free.get()
+                try:
+                    found.take(seed, lane)
+                finally:
+                    free.put(lane)
+
+        for start in range(0, len(seeds), 12):
+            block = seeds[start : start + 12]
+            alone = [s for s in block if ALONE & {e.fault for e in draw(s, args.seconds, 6)}]
+            with ThreadPoolExecutor(lanes) as pool:
+                list(pool.map(one, [s for s in block if s not in alone]))
+            for seed in alone:
+                one(seed)
+    rows = [r for r in _rows(args.file) if r["version"] == version]
+    sums = {k: sum(r[k] for r in rows) for k in ("produced", "lost", "repeated", "reordered")}
+    modes = dict(Counter(r["mode"] for r in rows))
+    print(f"{len(rows)} schedules at version {version}, by mode {modes}: {sums}")
+    return 1 if found.bad else 0
+
+
+class Findings:
+    """Runs schedules and writes down what came of each."""
+
+    def __init__(self, args: argparse.Namespace, kafka: Kafka, version: str) -> None:
+        self._args, self._kafka, self._version = args, kafka, version
+        self._lock = threading.Lock()
+        self.bad = 0
+
+    def take(self, seed: int, lane: int) -> None:
+        """Run one schedule; a bed that cannot even start is no finding, and is tried again with the next run."""
+        args = self._args
+        try:
+            result = run(seed, self._kafka, seconds=min(args.seconds, 20.0), rate=args.rate, lane=lane)
+        except (TimeoutError, AssertionError, ck.KafkaException, RuntimeError) as error:
+            print(f"seed {seed}: did not run: {str(error)[:2000]}", flush=True)
+            return
+        v = result.verdict
+        faults = " ".join(e.fault.value for e in result.events)
+        row = {"seed": seed, "version": self._version, "mode": mode_of(seed), "brokers": args.brokers, **asdict(v)}
+        row |= {"kafka": VERSION, "client": ck.libversion()[0], "restarts": result.restarts}
+        row |= {"seconds": round(result.seconds, 1), "lanes": args.lanes, "faults": faults}
+        with self._lock:
+            self.bad += not v.is_clean
             print(
-                f"seed {seed}: produced {v.produced} lost {v.lost} repeated {v.repeated} reordered {v.reordered}, "
-                f"{result.restarts} restarts, {result.seconds:.0f} s: {faults}",
+                f"seed {seed} ({mode_of(seed)}): produced {v.produced} lost {v.lost} repeated {v.repeated} "
+                f"reordered {v.reordered}, {result.restarts} restarts, {result.seconds:.0f} s: {faults}",
                 flush=True,
             )
-            row = {"seed": seed, "version": version, "brokers": args.brokers, "kafka": VERSION, **asdict(v)}
-            row |= {"client": ck.libversion()[0], "restarts": result.restarts, "seconds": round(result.seconds, 1)}
             with args.file.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-    rows = [json.loads(line) for line in args.file.read_text().splitlines()]
-    rows = [r for r in rows if r["version"] == version]
-    sums = {k: sum(r[k] for r in rows) for k in ("produced", "lost", "repeated", "reordered")}
-    print(f"{len(rows)} schedules at version {version}: {sums}")
-    return 1 if bad else 0
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ from secrets import token_hex
 from typing import Any
 
 import confluent_kafka as ck
+import redis
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from balancer.leases.base import GroupView, LeaseState, LeaseStoreError, MoveRequest
 from balancer.leases.redis import RedisLeaseStore
 from forecaster.topics import GroupId, TopicPartition
 from tests.chaos import planner
+from tests.chaos.effects import EffectRows, SinkRows
 from tests.chaos.rows import Row, Verdict, judge
 from tests.peers.kafka import Kafka
 from tests.peers.redis import lease_server
@@ -56,6 +58,10 @@ class Bed:
         self.kafka = kafka or Kafka(self.folder / "kafka", brokers=brokers, overrides=overrides)
         self.server = lease_server(self.folder / "store", durable=durable)
         self.settings = settings
+        kinds = {"sink": SinkRows, "at_least_once": EffectRows}
+        kind = kinds.get(settings.get("mode", "transactional"))
+        self.effects = kind(self.folder) if kind is not None else None
+        """Where results go that are not in the output topic."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.planner_bootstrap: str | None = None
         self.store_url: str | None = None
@@ -151,10 +157,10 @@ class Bed:
             "instance": instance,
             "pod": name,
         }
-        if {**self.settings, **settings}.get("mode") == "sink":
+        if self.effects is not None:
             known["output_topic"] = None
         config = {"settings": {**known, **self.settings, **settings}, "slow_s": slow_s}
-        config["sink"] = str(self.folder / "sink.sqlite")
+        config |= {"sink": str(self.folder / "sink.sqlite"), "effects": str(self.folder)}
         self.spawn(name, "tests.chaos.worker", json.dumps(config))
 
     def start_team(self, *instances: int, inside: bool = True, **settings: Any) -> None:
@@ -182,6 +188,15 @@ class Bed:
             return view is not None and all(i in view.workers and view.workers[i].may_receive for i in instances)
 
         until(are_ready, within_s, lambda: f"{instances} not ready: {self.view()} {self.logs()}")
+
+    def turn_clock(self, seconds: float) -> None:
+        """Let the store's clock jump: every deadline comes nearer by so much (negative: moves away)."""
+        prefix = f"hw:{{main:{self.group}}}:"
+        with redis.Redis(port=self.server.port, decode_responses=True, protocol=2, socket_timeout=2) as raw:
+            keys = [f"{prefix}worker:{i}" for i in raw.smembers(prefix + "workers")]
+            for key in [*keys, prefix + "leader"]:
+                if raw.hexists(key, "deadline"):
+                    raw.hincrby(key, "deadline", -round(seconds * 1000))
 
     def logs(self, last: int = 1500) -> str:
         """Return the ends of all logs."""
@@ -260,6 +275,8 @@ class Bed:
 
         def is_through() -> bool:
             tend()
+            if self.effects is not None:
+                return all(self.effects.seen().get(p, 0) >= n for p, n in made.items())
             seen = json.loads(progress.read_text()) if progress.exists() else {}
             return all(seen.get(str(p), 0) >= n for p, n in made.items())
 
@@ -267,6 +284,8 @@ class Bed:
             until(is_through, within_s)
         time.sleep(0.5)  # a repetition would come late
         self.end("reader")
+        if self.effects is not None:
+            return self.effects.rows(), self.effects.judge(made)
         rows = [Row(*row) for row in pickle.loads((self.folder / "rows.pickle").read_bytes())]
         return rows, judge(rows, made)
 

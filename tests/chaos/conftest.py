@@ -12,5 +12,5 @@ from tests.peers.kafka import Kafka
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    with tempfile.TemporaryDirectory() as folder, Kafka(folder) as running:
+    with tempfile.TemporaryDirectory() as folder, Kafka(folder, doors=3) as running:
         yield running

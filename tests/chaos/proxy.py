@@ -13,9 +13,9 @@ from tests.peers.kafka import free_ports
 class Proxy:
     """Forwards a local port to another; ``cut`` drops what is connected and refuses, ``freeze`` lets nothing pass."""
 
-    def __init__(self, port: int) -> None:
-        self.target = port
-        self.port = free_ports(1)[0]
+    def __init__(self, target: int, port: int | None = None) -> None:
+        self.target = target
+        self.port = port if port is not None else free_ports(1)[0]
         self._lock = threading.Lock()
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
@@ -105,3 +105,35 @@ class Proxy:
             self._drop(end)
         self._server.close()
         self._selector.close()
+
+
+class Door:
+    """One of a cluster's doors: a proxy before each node."""
+
+    def __init__(self, ports: list[tuple[int, int]]) -> None:
+        self._proxies = [Proxy(inside, outside) for outside, inside in ports]
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers of this door."""
+        return ",".join(f"127.0.0.1:{proxy.port}" for proxy in self._proxies)
+
+    def cut(self) -> None:
+        """Drop every connection, and refuse new ones."""
+        for proxy in self._proxies:
+            proxy.cut()
+
+    def freeze(self) -> None:
+        """Let nothing pass, and keep everything connected."""
+        for proxy in self._proxies:
+            proxy.freeze()
+
+    def heal(self) -> None:
+        """Let everything pass again."""
+        for proxy in self._proxies:
+            proxy.heal()
+
+    def close(self) -> None:
+        """End."""
+        for proxy in self._proxies:
+            proxy.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -56,6 +57,23 @@ def judge(rows: Iterable[Row], produced: Mapping[int, int]) -> Verdict:
     return Verdict(sum(produced.values()), lost, repeated, reordered)
 
 
+A_BATCH = 500
+"""Records that an at-least-once worker may repeat of a partition after a crash: what one poll brings at most."""
+
+
+def judge_repeats(rows: Iterable[Row], produced: Mapping[int, int]) -> Verdict:
+    """Count lost records, and those that come again from further back than a batch."""
+    furthest: dict[int, int] = dict.fromkeys(produced, -1)
+    seen: dict[int, set[int]] = {p: set() for p in produced}
+    too_far = 0
+    for row in rows:
+        too_far += row.seq <= furthest[row.partition] - A_BATCH
+        furthest[row.partition] = max(furthest[row.partition], row.seq)
+        seen[row.partition].add(row.seq)
+    lost = sum(count - len(seen[p]) for p, count in produced.items())
+    return Verdict(sum(produced.values()), lost, too_far, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """A partition changed its owner: seconds between the last record of the old and the first of the new."""
@@ -83,18 +101,26 @@ def owner_changes(rows: Iterable[Row]) -> list[Gap]:
     return gaps
 
 
-def longest_gaps(rows: Iterable[Row], start: float, end: float) -> dict[int, tuple[float, bool]]:
-    """Return per partition the longest pause (s) that overlaps [start, end], and whether its owner changed in it."""
-    out: dict[int, tuple[float, bool]] = {}
-    last: dict[int, Row] = {}
-    for row in rows:
-        before = last.get(row.partition)
-        if before is not None and row.handled > start and before.handled < end:
-            longest, changed = out.get(row.partition, (0.0, False))
-            moved = changed or before.instance != row.instance
-            out[row.partition] = (max(longest, row.handled - before.handled), moved)
-        last[row.partition] = row
-    return out
+class Timeline:
+    """Rows by partition, for questions about spans of time."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows: dict[int, list[Row]] = {}
+        for row in rows:
+            self._rows.setdefault(row.partition, []).append(row)
+        self._at = {p: [row.handled for row in own] for p, own in self._rows.items()}
+
+    def longest_gaps(self, start: float, end: float) -> dict[int, tuple[float, bool]]:
+        """Return per partition the longest pause (s) that overlaps a span, and whether its owner changed in it."""
+        found: dict[int, tuple[float, bool]] = {}
+        for p, own in self._rows.items():
+            first = max(bisect_right(self._at[p], start) - 1, 0)
+            part = own[first : bisect_left(self._at[p], end) + 1]
+            pairs = list(itertools.pairwise(part))
+            if pairs:
+                moved = any(a.instance != b.instance for a, b in pairs)
+                found[p] = (max(b.handled - a.handled for a, b in pairs), moved)
+        return found
 
 
 def quantile(values: Iterable[float], q: float) -> float:

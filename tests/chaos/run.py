@@ -10,12 +10,14 @@ import time
 from dataclasses import dataclass
 from secrets import token_hex
 
+import redis
+
 from balancer.leases.base import LeaseStoreError, MoveRequest
 from forecaster.topics import TopicPartition
 from tests.chaos.bed import Bed
-from tests.chaos.proxy import Proxy
+from tests.chaos.proxy import Door, Proxy
 from tests.chaos.rows import Verdict
-from tests.chaos.schedule import Event, Fault, draw
+from tests.chaos.schedule import Event, Fault, draw, mode_of
 from tests.peers.kafka import Kafka
 
 
@@ -40,17 +42,24 @@ class Chaos:
         self.restarts = 0
         self.planners = 0
         self.proxies: dict[str, Proxy] = {}
+        self.doors: dict[str, Door] = {}
 
-    def start(self) -> None:
+    def start(self, doors: list[list[tuple[int, int]]]) -> None:
         bed = self.bed
         bed.start_planner("planner", inside=False)
         bed.start_flow()
-        for i in (1, 2, 3):
-            proxy = self.proxies[f"w{i}"] = Proxy(bed.server.port)
-            bed.worker(f"w{i}", i, store_url=f"redis://127.0.0.1:{proxy.port}/0")
+        for i, ports in zip((1, 2, 3), doors, strict=True):
+            self.proxies[f"w{i}"] = Proxy(bed.server.port)
+            self.doors[f"w{i}"] = Door(ports)
+            self.worker(f"w{i}")
         bed.ready(1, 2, 3, within_s=90)
         bed.settled(1, 2, 3)
         bed.spread(1, 2, 3)
+
+    def worker(self, name: str) -> None:
+        """Start a worker; all its connections lead through proxies of the test."""
+        url = f"redis://127.0.0.1:{self.proxies[name].port}/0"
+        self.bed.worker(name, int(name[1]), store_url=url, bootstrap_servers=self.doors[name].bootstrap)
 
     def tend(self) -> None:
         """Do what an orchestrator does: start again what ended, and end faults that are over."""
@@ -59,8 +68,7 @@ class Chaos:
             process = bed.processes.get(name)
             if process is None or process.poll() is not None:
                 self.restarts += 1
-                url = f"redis://127.0.0.1:{self.proxies[name].port}/0"
-                bed.worker(name, int(name[1]), store_url=url)
+                self.worker(name)
         planner = bed.processes.get("planner")
         if planner is None or planner.poll() is not None:
             self.planners += 1
@@ -78,6 +86,8 @@ class Chaos:
                 self.bed.processes[name].send_signal(signal.SIGCONT)
         elif kind == "proxy":
             self.proxies[name].heal()
+        elif kind == "door":
+            self.doors[name].heal()
         elif kind == "store":
             self.bed.server.resume()
         elif kind == "broker-resume":
@@ -108,10 +118,19 @@ class Chaos:
         elif fault is Fault.FREEZE_PLANNER:
             bed.processes["planner"].send_signal(signal.SIGSTOP)
             self.healers.append((until, "resume planner"))
+            if "standby" not in bed.processes:
+                bed.start_planner("standby", inside=False)  # leads when the lead runs out; the first one wakes to that
         elif fault is Fault.CUT_STORE:
             proxy = self.proxies[name]
             (proxy.cut if event.lasts < 2.5 else proxy.freeze)()
             self.healers.append((until, f"proxy {name}"))
+        elif fault is Fault.CUT_KAFKA:
+            door = self.doors[name]
+            (door.cut if event.lasts < 2.5 else door.freeze)()
+            self.healers.append((until, f"door {name}"))
+        elif fault in (Fault.CLOCK_FORWARD, Fault.CLOCK_BACK):
+            with contextlib.suppress(redis.RedisError):
+                bed.turn_clock(event.lasts * (3 if fault is Fault.CLOCK_FORWARD else -3))
         else:
             self._server_fault(event, until)
 
@@ -147,19 +166,24 @@ class Chaos:
             self.healers.append((until, f"broker-resume {node}"))
 
     def close(self) -> None:
-        for proxy in self.proxies.values():
+        for proxy in [*self.proxies.values(), *self.doors.values()]:
             proxy.close()
 
 
-def run(seed: int, kafka: Kafka, *, seconds: float = 12.0, partitions: int = 6, rate: float = 200) -> Result:
-    """Run the schedule of a seed; raise what a bed raises when it cannot even start."""
+def run(
+    seed: int, kafka: Kafka, *, seconds: float = 10.0, partitions: int = 6, rate: float = 200, lane: int = 0
+) -> Result:
+    """Run the schedule of a seed; raise what a bed raises when it cannot even start.
+
+    ``kafka`` must have three doors for each lane; schedules of different lanes may run at once.
+    """
     events = draw(seed, seconds, partitions)
     began = time.monotonic()
-    bed = Bed(f"chaos{seed}", kafka=kafka, partitions=partitions, rate=rate, durable=True)
+    bed = Bed(f"chaos{seed}", kafka=kafka, partitions=partitions, rate=rate, durable=True, mode=mode_of(seed))
     with bed:
         chaos = Chaos(bed, seed)
         try:
-            chaos.start()
+            chaos.start(kafka.doors[3 * lane : 3 * lane + 3])
             start = time.monotonic()
             for event in events:
                 while time.monotonic() < start + event.at:
@@ -173,8 +197,9 @@ def run(seed: int, kafka: Kafka, *, seconds: float = 12.0, partitions: int = 6, 
             if not verdict.is_clean:
                 kept = bed.folder.with_name(f"headway-chaos-{seed}-logs")
                 kept.mkdir(exist_ok=True)
-                for log in [*bed.folder.glob("*.log"), *bed.folder.glob("rows.*"), *bed.folder.glob("made.json")]:
-                    shutil.copy(log, kept)
+                for pattern in ("*.log", "rows.*", "*.rows", "sink*", "made.json"):
+                    for path in bed.folder.glob(pattern):
+                        shutil.copy(path, kept)
         finally:
             chaos.close()
     return Result(seed, verdict, tuple(events), chaos.restarts, time.monotonic() - began)

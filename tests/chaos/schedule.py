@@ -20,6 +20,9 @@ class Fault(StrEnum):
     FAIL_OVER_STORE = "fail_over_store"
     FREEZE_STORE = "freeze_store"
     CUT_STORE = "cut_store"
+    CUT_KAFKA = "cut_kafka"
+    CLOCK_FORWARD = "clock_forward"
+    CLOCK_BACK = "clock_back"
     KILL_BROKER = "kill_broker"
     FREEZE_BROKER = "freeze_broker"
     MOVE = "move"
@@ -36,6 +39,9 @@ WEIGHTS = {
     Fault.FAIL_OVER_STORE: 1,
     Fault.FREEZE_STORE: 2,
     Fault.CUT_STORE: 3,
+    Fault.CUT_KAFKA: 3,
+    Fault.CLOCK_FORWARD: 1,
+    Fault.CLOCK_BACK: 1,
     Fault.KILL_BROKER: 1,
     Fault.FREEZE_BROKER: 1,
     Fault.MOVE: 12,
@@ -50,6 +56,21 @@ class Event:
     fault: Fault
     whom: int
     lasts: float
+
+
+ALONE = frozenset({Fault.KILL_BROKER, Fault.FREEZE_BROKER})
+"""Faults that everybody on a cluster suffers: such a schedule has it for itself."""
+
+
+def mode_of(seed: int) -> str:
+    """Return the workers' mode in a schedule: mostly transactional.
+
+    Examples
+    --------
+    >>> [mode_of(seed) for seed in range(1, 7)]
+    ['transactional', 'transactional', 'transactional', 'sink', 'at_least_once', 'transactional']
+    """
+    return {4: "sink", 0: "at_least_once"}.get(seed % 5, "transactional")
 
 
 def draw(seed: int, seconds: float, partitions: int) -> list[Event]:

@@ -13,7 +13,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 4, 5], ids=["transactional", "sink", "at_least_once"])
 def test_random_faults_lose_repeat_and_reorder_nothing(seed: int, kafka: Kafka) -> None:
     result = run(seed, kafka, seconds=8.0)
     assert result.verdict.is_clean, f"{result}: replay with python -m tests.chaos --seed {seed}"

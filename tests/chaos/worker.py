@@ -5,10 +5,12 @@ from __future__ import annotations
 import faulthandler
 import json
 import logging
+import os
 import signal
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from balancer.consumer import Mode, PlannedConsumer, Record, WorkerSettings
@@ -26,15 +28,21 @@ def main() -> int:
     )
     slow = config.get("slow_s", 0)
 
-    def handle(record: Record) -> tuple[bytes, bytes]:
+    def handle(record: Record) -> tuple[bytes, bytes] | None:
         value = record.value or b""
         seq, written = IN.unpack(value[: IN.size])
         if slow:
             time.sleep(slow)
         instance = consumer._keeper.owner.instance
         row = OUT.pack(record.partition, record.offset, seq, written, time.monotonic(), instance, record.lease_epoch)
+        if effects is not None:
+            effects.write(row)
+            return None
         return b"%d" % record.partition, row
 
+    effects = None
+    if settings.mode is Mode.AT_LEAST_ONCE:  # an effect of its own, that no commit undoes
+        effects = (Path(config["effects"]) / f"{os.getpid()}.rows").open("ab", buffering=0)
     sink = None
     if settings.mode is Mode.SINK:
         from balancer.consumer.sinks import sqlite_sink

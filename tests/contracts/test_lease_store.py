@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -454,6 +455,36 @@ def test_answered_requests_are_forgotten_in_time_and_open_ones_are_not(bench: Be
     assert len(found) == KEPT_ANSWERS + 1
     assert "open" in found
     assert "m4" not in found
+
+
+def test_instances_are_claimed_without_ordinals_surge_included(bench: Bench) -> None:
+    begin(bench.store)
+    lives = [worker(bench.store, nonce=n) for n in ("a1", "b1", "c1")]
+    assert [o.instance for o in lives] == [1, 2, 3]
+    surge = worker(bench.store, nonce="d1")  # a rolling deployment starts the new one before an old one goes
+    assert surge.instance == 4
+    bench.store.leave(lives[1])
+    assert worker(bench.store, nonce="e1") == Owner(2, 2, "e1")
+
+
+def test_what_a_newer_library_says_of_itself_is_no_obstacle(bench: Bench) -> None:
+    token = begin(bench.store)
+    if isinstance(bench, RedisBench):
+        owner = worker(bench.store)
+        kept = json.loads(bench.raw.hget(f"{bench.prefix}worker:1", "profile"))
+        bench.raw.hset(f"{bench.prefix}worker:1", "profile", json.dumps({**kept, "zone": "b"}))
+        bench.raw.hset(f"{bench.prefix}requests", "r1", json.dumps(
+            {"id": "r1", "partition": "orders:0", "target": 1, "priority": "high"}
+        ))  # fmt: skip
+        view = bench.store.view()
+        assert view.workers[1].owner == owner
+        assert view.requests["r1"] == MoveRequest("r1", P0, 1)
+    newer = replace(PROFILE, protocol=2)
+    with pytest.raises(ProtocolRefused, match="worker speaks protocol 2, planner 1 to 1"):
+        bench.store.claim(None, "zz", TTL, newer)
+    bench.store.found(token, epoch_floor=0, protocols=(1, 2))  # a planner that speaks both works with either
+    assert bench.store.claim(None, "aa", TTL, PROFILE).instance == 1
+    assert bench.store.claim(None, "zz", TTL, newer).instance == 2
 
 
 def test_a_released_group_receives_nobody_and_can_be_taken_again(bench: Bench) -> None:

@@ -94,7 +94,9 @@ def live_brokers(port: int, timeout_s: float = 1.0) -> int:
 class Kafka:
     """A cluster of real brokers in one folder.
 
-    ``overrides`` are broker properties; ``heartbeat_ms`` is that of KIP-848 and share groups.
+    ``overrides`` are broker properties; ``heartbeat_ms`` is that of KIP-848 and share groups. ``doors`` are further
+    ways in that lead through whatever a test puts there: each node tells clients of a door to come back to that door's
+    own ports, where nobody listens but the test (see :mod:`tests.chaos.proxy`).
     """
 
     def __init__(
@@ -108,13 +110,17 @@ class Kafka:
         overrides: Mapping[str, object] | None = None,
         heartbeat_ms: int = 500,
         jvm: Sequence[str] = (),
+        doors: int = 0,
     ) -> None:
         self.root = Path(folder).resolve()
         self.brokers, self.version, self.heap, self.log_level = brokers, version, heap, log_level
         self.overrides, self.heartbeat_ms, self.jvm = dict(overrides or {}), heartbeat_ms, list(jvm)
-        ports = free_ports(3 * brokers)
+        ports = free_ports((3 + 2 * doors) * brokers)
         self.ports, self.controller_ports = ports[:brokers], ports[brokers : 2 * brokers]
-        self.login_ports = ports[2 * brokers :]
+        self.login_ports = ports[2 * brokers : 3 * brokers]
+        pairs = list(zip(ports[3 * brokers :: 2], ports[3 * brokers + 1 :: 2], strict=True))
+        self.doors = [pairs[d * brokers : (d + 1) * brokers] for d in range(doors)]
+        """Door → for each node (the port it tells clients to come to, the port it listens on)."""
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         raw = b"\0" + uuid.uuid4().bytes[1:]  # so that the id never begins with "-"
         self.cluster_id = base64.urlsafe_b64encode(raw)[:22].decode()
@@ -245,8 +251,22 @@ class Kafka:
         text = (HERE / "kafka_server.properties").read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace(f"@{name}@", str(value))
-        text += "".join(f"{name}={value}\n" for name, value in self.overrides.items())
+        overrides = self.overrides | self._door_properties(text, i)
+        text += "".join(f"{name}={value}\n" for name, value in overrides.items())
         self._config(i).write_text(text, encoding="utf-8")
+
+    def _door_properties(self, text: str, node: int) -> dict[str, str]:
+        if not self.doors:
+            return {}
+        told, kept = [], []
+        for number, ports in enumerate(self.doors):
+            outside, inside = ports[node - 1]
+            told.append(f"DOOR{number}://127.0.0.1:{outside}")
+            kept.append(f"DOOR{number}://127.0.0.1:{inside}")
+        given = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        protocols = [f"DOOR{number}:PLAINTEXT" for number in range(len(self.doors))]
+        more = {"listeners": kept, "advertised.listeners": told, "listener.security.protocol.map": protocols}
+        return {name: ",".join([given[name], *values]) for name, values in more.items()}
 
     def _java(self, main: str, args: Sequence[str], heap: str) -> list[str]:
         with_us = [shutil.which("setpriv"), "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []

@@ -13,6 +13,7 @@ from tests.peers.kafka import Kafka
 RIGHTS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
 """Whoever comes by the open door may do everything; whoever logs in, what they were granted."""
 

@@ -61,7 +61,9 @@ def test_sigterm_drains_and_exits_before_anything_expires(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_dead_or_frozen_worker_is_fenced_and_its_partitions_served_again(bed: Bed, how: signal.Signals) -> None:
+def test_k32_k37_k45_a_dead_or_frozen_worker_is_fenced_and_its_partitions_served_again(
+    bed: Bed, how: signal.Signals
+) -> None:
     worker = bed.processes["w1"]
     worker.send_signal(how)
     took = until(lambda: all(bed.owner(p) == 2 for p in range(bed.partitions)), 40, bed.logs)

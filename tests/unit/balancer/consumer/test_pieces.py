@@ -128,7 +128,7 @@ def handling(handler: Any, *, batch: bool = False) -> tuple[Handling, list[Any]]
 FOREVER = float("inf")
 
 
-def test_records_of_other_leases_or_behind_the_position_are_dropped() -> None:
+def test_k27_records_of_other_leases_or_behind_the_position_are_dropped() -> None:
     holdings = Holdings()
     held = hold(holdings, 0, position=3)
     run, out = handling(lambda record: record.value)
