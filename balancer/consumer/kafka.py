@@ -169,11 +169,21 @@ class DataConsumer:
         Waits for stable offsets, and repeats while the coordinator moves (K49).
         """
         wanted = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
-        found = again(
-            "reading committed offsets",
-            lambda s: self._client.committed(wanted, timeout=s),
-            transaction_timeout_s=self._settings.transaction_timeout.total_seconds(),
-        )
+
+        def read(total_s: float) -> list[Any]:
+            return again(
+                "reading committed offsets",
+                lambda s: list(self._client.committed(wanted, timeout=s)),
+                transaction_timeout_s=self._settings.transaction_timeout.total_seconds(),
+                total_s=total_s,
+            )
+
+        try:
+            found = read(6.0)
+        except ck.KafkaException as silence:
+            if (no := self._why_no_offsets()) is not None:
+                raise no from silence
+            found = read(40.0)
         for one in found:
             if one.error is not None:
                 raise in_our_words("reading committed offsets", one.error, 0)
@@ -182,6 +192,19 @@ class DataConsumer:
             for one in found
             if one.offset >= 0
         }
+
+    def _why_no_offsets(self) -> BrokerRefused | None:
+        """Ask in another way: of a group that we may not read, the client only says that time is up."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient(common_properties(self._settings, "headway.doubt"))
+        try:
+            admin.describe_consumer_groups([self._settings.group])[self._settings.group].result(10)
+        except ck.KafkaException as failure:
+            return refused(failure.args[0])
+        except TimeoutError:
+            pass
+        return None
 
     def log_range(self, tp: TopicPartition) -> tuple[int, int]:
         """Return (log start, log end) of a partition as it is now."""

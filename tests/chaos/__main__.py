@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import queue
 import sys
 import tempfile
@@ -71,10 +73,7 @@ def main() -> int:
                 list(pool.map(one, [s for s in block if s not in alone]))
             for seed in alone:
                 one(seed)
-    rows = [r for r in _rows(args.file) if r["version"] == version]
-    sums = {k: sum(r[k] for r in rows) for k in ("produced", "lost", "repeated", "reordered")}
-    modes = dict(Counter(r["mode"] for r in rows))
-    print(f"{len(rows)} schedules at version {version}, by mode {modes}: {sums}")
+    found.summarise()
     return 1 if found.bad else 0
 
 
@@ -108,6 +107,28 @@ class Findings:
             )
             with args.file.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+
+    def summarise(self) -> None:
+        """Add up what is known at this version, and keep that."""
+        rows = [r for r in _rows(self._args.file) if r["version"] == self._version]
+        sums = {k: sum(r[k] for r in rows) for k in ("produced", "lost", "repeated", "reordered", "restarts")}
+        kept = {
+            "schedules": len(rows),
+            "modes": dict(Counter(r["mode"] for r in rows)),
+            "brokers": dict(Counter(str(r["brokers"]) for r in rows)),
+            "faults": dict(Counter(f for r in rows for f in r["faults"].split())),
+            "bad_seeds": [r["seed"] for r in rows if r["lost"] or r["repeated"] or r["reordered"]],
+            **sums,
+            "version": self._version,
+            "versions": {"kafka": VERSION, "librdkafka": ck.libversion()[0], "python": platform.python_version()},
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+            "command": "make chaos",
+        }
+        RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+        print({name: kept[name] for name in ("schedules", "modes", "brokers", *sums)})
+
+
+RESULT = ROOT / "benchmarks" / "results" / "chaos.json"
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
