@@ -88,6 +88,8 @@ class Caretaker:
         What moves the group.
     published
         The plan to be followed, with its version; None while nothing may be moved.
+    off
+        Why nothing at all is to be granted or moved (mode ``off``); None while it is. Fences go on.
     gate
         What speaks against moving on these brokers; asked now and then. While anything does, the plan is not
         followed: what is free is granted, the silent are fenced, and moves asked for by hand take place.
@@ -101,13 +103,14 @@ class Caretaker:
         self,
         parts: PlannedGroupParts,
         published: Callable[[], tuple[int, ScalingPlan] | None],
+        off: Callable[[], str | None] = lambda: None,
         gate: Callable[[], Sequence[str]] = lambda: (),
         tell: Callable[[str | None], None] = lambda why: None,
         duties_every_s: float = 15.0,
         look_every_s: float = 1.0,
         gate_every_s: float = 300.0,
     ) -> None:
-        self._parts, self._published, self._gate, self._tell = parts, published, gate, tell
+        self._parts, self._published, self._off, self._gate, self._tell = parts, published, off, gate, tell
         self._duties_every_s, self._look_every_s, self._gate_every_s = duties_every_s, look_every_s, gate_every_s
         self._closed: Sequence[str] | None = None
         self._gate_due = 0.0
@@ -133,9 +136,10 @@ class Caretaker:
                 if time.monotonic() >= due:
                     due = time.monotonic() + self._duties_every_s
                     self._parts.duties.tick(token, self._parts.store.view())
-                    self._parts.mover.paused = self._parts.duties.alarm
                     self._tell(self._parts.duties.alarm or "; ".join(self._closed or ()) or None)
-                self._follow()
+                self._parts.mover.paused = self._parts.duties.alarm or self._off()
+                if self._parts.mover.paused is None:
+                    self._follow()
             except Exception as error:  # a broker or store that is away; the next look comes soon
                 log.warning("looking after a planned group failed", group=self._parts.source.group, why=one_line(error))
 

@@ -36,7 +36,7 @@ def with_workers(app: Application, name: str, observer: GroupObserver, jobs: Job
     from balancer.observers.planned import PlannedGroupObserver
 
     settings = app.settings
-    if settings.policy(name).assignment is not AssignmentKind.PLANNED or settings.mode(name) is Mode.OFF:
+    if settings.policy(name).assignment is not AssignmentKind.PLANNED:
         return observer
     if settings.store_url() is None:
         app.board.problem(name, "moves", f"groups.{name} is planned: set store.url, leases die with the embedded store")
@@ -51,6 +51,11 @@ def with_workers(app: Application, name: str, observer: GroupObserver, jobs: Job
 
     caretaker = Caretaker(parts, lambda: plan_to_follow(app, name), lambda: against_moving(settings, name), tell)
     jobs.beside(caretaker.start, caretaker.stop, name)
+    def off() -> str | None:
+        return "mode is off" if app.operations.mode(name, settings.mode(name)) is Mode.OFF else None
+
+    caretaker = Caretaker(parts, lambda: plan_to_follow(app, name), off, lambda: against_moving(settings, name), tell)
+    jobs.beside(caretaker.start, caretaker.stop)
     return PlannedGroupObserver(observer, parts.store, lambda: app.view(name).capacity_per_member)
 
 
