@@ -192,8 +192,11 @@ class PlannedConsumer:
             self._handle(batch)
         self._effects.poll()
         now = time.monotonic()
-        if self._since is not None and now - self._since >= self._pacer.interval_s:
-            self._settle()
+        if self._since is not None:
+            late = now - self._since - self._pacer.interval_s
+            # What is coming must not wait for a commit of ours that could as well be made a moment later.
+            if late >= (self._pacer.interval_s if now < self._hands_free_until else 0.0):
+                self._settle()
         self._owed.pay()
         self._tend(now)
 
@@ -274,6 +277,7 @@ class PlannedConsumer:
     def _obey(self, word: Word) -> None:
         quiet = word.mark == self._keeper.mark
         asked = orders_in(word.view, self._keeper.owner, self._holdings, self._owed, quiet=quiet)
+        self._hands_free_until = time.monotonic() + self._pacer.interval_s if asked.coming else 0.0
         if asked.gone:
             self._forget(asked.gone)
         if asked.unknown:
@@ -442,4 +446,4 @@ class PlannedConsumer:
                 if self._since is None:
                     self._since = now
 
-    _tend_at = 0.0
+    _tend_at = _hands_free_until = 0.0

@@ -17,7 +17,7 @@ from balancer.leases.notes import commit_metadata
 from forecaster.topics import TopicPartition
 
 ME, OTHER = Owner(1, 1, "aa"), Owner(2, 1, "bb")
-P = [TopicPartition("t", n) for n in range(8)]
+P = [TopicPartition("t", n) for n in range(10)]
 
 
 def held(n: int, epoch: int = 5, **more: Any) -> Lease:
@@ -43,6 +43,8 @@ def test_orders_are_the_difference_between_word_and_holdings(quiet: bool) -> Non
         held(5),  # not known to be ours
         Lease(P[6], LeaseState.HELD, OTHER, 9),  # believed to be ours
         Lease(P[7], LeaseState.FREE, None, 2, next=ME),  # owed
+        Lease(P[8], LeaseState.HELD, OTHER, 9, next=ME),  # on its way
+        Lease(P[9], LeaseState.FENCING, OTHER, 9, next=ME),  # nobody knows when
     ]
     holdings = Holdings()
     for n in (0, 1, 2, 3, 6):
@@ -51,6 +53,7 @@ def test_orders_are_the_difference_between_word_and_holdings(quiet: bool) -> Non
     assert [h.lease.partition for h in asked.void] == [P[1]]
     assert [h.lease.partition for h in asked.release] == [P[2]]
     assert asked.take == [P[4]]
+    assert asked.coming == [P[8]]
     assert [x.partition for x in asked.unknown] == ([P[5]] if quiet else [])
     assert [h.lease.partition for h in asked.gone] == ([P[6]] if quiet else [])
 
