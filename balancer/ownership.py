@@ -61,9 +61,14 @@ def with_owners(
     members = [m for m in snapshot.members if m.ready and not m.draining] or list(snapshot.members)
     if not members or not loads:
         return steps, memory, ["nobody is there to own partitions yet"]
+    slow = [
+        f"{m.id} is slow: {m.capacity:.0f} of {capacity:.0f} records/s are planned onto it"
+        for m in members
+        if m.capacity is not None and m.capacity < capacity / 2
+    ]
     if _is_settled(members, snapshot, loads, policy, capacity):
         owned = {m.id: tuple(sorted(m.partitions, key=_NAME)) for m in members}
-        return [replace(steps[0], assignment=owned), *steps[1:]], memory, []
+        return [replace(steps[0], assignment=owned), *steps[1:]], memory, slow
     result = assign(
         loads,
         members,
@@ -74,7 +79,7 @@ def with_owners(
     first = replace(steps[0], assignment=result.assignment, moves=result.moves)
     stopped = sum(m.source is not None for m in result.moves)
     history = moved(memory.history, now, stopped) if stopped else memory.history
-    return [first, *steps[1:]], replace(memory, history=history), list(result.reasons)
+    return [first, *steps[1:]], replace(memory, history=history), [*slow, *result.reasons]
 
 
 def _is_settled(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from balancer.assignment import assign
+from balancer.group import GroupSnapshot, PartitionState
 from balancer.leases.base import GroupView, Lease, LeaseState, Owner, WorkerProfile, WorkerState
 from balancer.moves.members import Roster
-from forecaster.topics import TopicPartition
+from balancer.planner import plan
+from balancer.policy import AssignmentKind, ScalingPolicy
+from forecaster.forecast import NoForecast
+from forecaster.topics import GroupId, TopicPartition
 
 TPS = [TopicPartition("orders", i) for i in range(6)]
 
@@ -70,3 +74,16 @@ def test_a_slow_worker_gives_partitions_to_idle_ones() -> None:
     result = assign(dict.fromkeys(TPS, 40.0), members, capacity=500.0)
     assert len(result.assignment["1#1.aa"]) <= 1  # 50 records/s would fit there
     assert {m.source for m in result.moves} == {"1#1.aa"}
+
+
+def test_the_plan_says_who_is_slow_and_what_is_planned_onto_it() -> None:
+    roster, now = Roster(), datetime(2026, 1, 5, 9, tzinfo=UTC)
+    view = group(worker(1, 60.0), worker(2, 600.0), worker(3, 600.0))
+    roster.look(view, 500.0)
+    states = {tp: PartitionState(0, 40.0) for tp in TPS}
+    seen = GroupSnapshot(GroupId("orders"), now, 3, roster.look(view, 500.0), states)
+    policy = ScalingPolicy(capacity_per_member=500.0, min_replicas=3, max_replicas=3, assignment=AssignmentKind.PLANNED)
+    made = plan(seen, NoForecast("orders", now, "one day of history, two are needed"), policy, now).plan
+    assert "1#1.aa is slow: 50 of 500 records/s are planned onto it" in made.reasons
+    assert made.steps[0].assignment is not None
+    assert len(made.steps[0].assignment["1#1.aa"]) <= 1
