@@ -262,11 +262,18 @@ class Bed:
         return code
 
     def produced(self) -> dict[int, int]:
-        """End the producer; return how many records each partition got."""
+        """End the producer; return the end of each partition of the input, which begins at 0."""
         assert self.end("producer", 150) == 0, self.log("producer")
         made = json.loads((self.folder / "made.json").read_text())
         assert made["left"] == 0, made
-        return dict(enumerate(made["counts"]))
+        client = ck.Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "ends", "log_level": 0})
+        try:
+            where = [ck.TopicPartition(self.input, p) for p in range(self.partitions)]
+            ends = {tp.partition: client.get_watermark_offsets(tp, timeout=30)[1] for tp in where}
+        finally:
+            client.close()
+        assert all(ends[p] >= count for p, count in enumerate(made["counts"])), (ends, made)
+        return ends
 
     def finish(self, within_s: float = 60, tend: Callable[[], None] = lambda: None) -> tuple[list[Row], Verdict]:
         """End the producer, wait until all of it has come through (or time is up), and count what went wrong."""

@@ -33,12 +33,12 @@ class SinkRows:
         return self._rows
 
     def seen(self) -> dict[int, int]:
-        """Return partition → records that have come in a row of its numbers, as far as the highest one."""
-        return {row.partition: row.seq + 1 for row in self.rows()}
+        """Return partition → the input offset after the last one that has come."""
+        return {row.partition: row.offset + 1 for row in self.rows()}
 
-    def judge(self, produced: Mapping[int, int]) -> Verdict:
+    def judge(self, ends: Mapping[int, int]) -> Verdict:
         """Count what went wrong: everything must be there exactly once and in order."""
-        return judge(self.rows(), produced)
+        return judge(self.rows(), ends)
 
 
 class EffectRows:
@@ -57,12 +57,12 @@ class EffectRows:
         return sorted(found, key=lambda row: row.handled)
 
     def seen(self) -> dict[int, int]:
-        """Return partition → its records that have come, as far as the highest one."""
+        """Return partition → the input offset after the highest one that has come."""
         found: dict[int, int] = {}
         for row in self.rows():
-            found[row.partition] = max(found.get(row.partition, 0), row.seq + 1)
+            found[row.partition] = max(found.get(row.partition, 0), row.offset + 1)
         return found
 
-    def judge(self, produced: Mapping[int, int]) -> Verdict:
+    def judge(self, ends: Mapping[int, int]) -> Verdict:
         """Count what went wrong: nothing may be lost, and nothing repeated from further back than a batch."""
-        return judge_repeats(self.rows(), produced)
+        return judge_repeats(self.rows(), ends)

@@ -74,7 +74,7 @@ def read(config: dict[str, Any]) -> None:
             if m.error() is None:
                 row = OUT.unpack(m.value())
                 rows.append((*row, time.monotonic()))
-                seen[row[0]] = max(seen.get(row[0], 0), row[2] + 1)
+                seen[row[0]] = max(seen.get(row[0], 0), row[1] + 1)
         if time.monotonic() > mark:
             part = progress.with_suffix(".part")
             part.write_text(json.dumps(seen))

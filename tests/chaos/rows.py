@@ -43,35 +43,39 @@ class Verdict:
         return self.lost == self.repeated == self.reordered == 0
 
 
-def judge(rows: Iterable[Row], produced: Mapping[int, int]) -> Verdict:
-    """Count lost, repeated and reordered records, key by key (a key is an input partition)."""
-    seqs: dict[int, list[int]] = {p: [] for p in produced}
+def judge(rows: Iterable[Row], ends: Mapping[int, int]) -> Verdict:
+    """Count lost, repeated and reordered records of each partition of the input, whose offsets run from 0 to its end.
+
+    Records are told apart by their input offsets: after a broker was killed, a producer may write one twice, and then
+    both must come through.
+    """
+    offsets: dict[int, list[int]] = {p: [] for p in ends}
     for row in rows:
-        seqs[row.partition].append(row.seq)
+        offsets[row.partition].append(row.offset)
     lost = repeated = reordered = 0
-    for p, count in produced.items():
-        seen = seqs[p]
-        lost += count - len(set(seen))
+    for p, end in ends.items():
+        seen = offsets[p]
+        lost += end - len(set(seen))
         repeated += len(seen) - len(set(seen))
         reordered += sum(b < a for a, b in itertools.pairwise(seen))
-    return Verdict(sum(produced.values()), lost, repeated, reordered)
+    return Verdict(sum(ends.values()), lost, repeated, reordered)
 
 
 A_BATCH = 500
 """Records that an at-least-once worker may repeat of a partition after a crash: what one poll brings at most."""
 
 
-def judge_repeats(rows: Iterable[Row], produced: Mapping[int, int]) -> Verdict:
+def judge_repeats(rows: Iterable[Row], ends: Mapping[int, int]) -> Verdict:
     """Count lost records, and those that come again from further back than a batch."""
-    furthest: dict[int, int] = dict.fromkeys(produced, -1)
-    seen: dict[int, set[int]] = {p: set() for p in produced}
+    furthest: dict[int, int] = dict.fromkeys(ends, -1)
+    seen: dict[int, set[int]] = {p: set() for p in ends}
     too_far = 0
     for row in rows:
-        too_far += row.seq <= furthest[row.partition] - A_BATCH
-        furthest[row.partition] = max(furthest[row.partition], row.seq)
-        seen[row.partition].add(row.seq)
-    lost = sum(count - len(seen[p]) for p, count in produced.items())
-    return Verdict(sum(produced.values()), lost, too_far, 0)
+        too_far += row.offset <= furthest[row.partition] - A_BATCH
+        furthest[row.partition] = max(furthest[row.partition], row.offset)
+        seen[row.partition].add(row.offset)
+    lost = sum(end - len(seen[p]) for p, end in ends.items())
+    return Verdict(sum(ends.values()), lost, too_far, 0)
 
 
 @dataclass(frozen=True, slots=True)
