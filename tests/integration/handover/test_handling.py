@@ -260,7 +260,7 @@ def test_k47_a_worker_that_stalls_beyond_its_transaction_timeout_is_told_which_a
     stalled = threading.Event()
 
     def handle(record: Record) -> bytes | None:
-        if record.value == b"v003" and not stalled.is_set():
+        if record.value == b"v004" and not stalled.is_set():  # what v003 gave has opened the transaction
             stalled.wait(4)  # the broker looks for such transactions every half second
             stalled.set()
         return record.value
@@ -268,7 +268,7 @@ def test_k47_a_worker_that_stalls_beyond_its_transaction_timeout_is_told_which_a
     pool.plan()
     pool.write(names(0, 3))
     limits = {"transaction_timeout": timedelta(seconds=1), "handler_timeout": timedelta(seconds=0.9)}
-    worker = pool.worker(handle, instance=1, commit_interval=timedelta(seconds=0.05), **limits)
+    worker = pool.worker(handle, instance=1, commit_interval=timedelta(seconds=0.5), **limits)
     pool.wait(lambda: pool.committed(0) == 3)
     pool.write(names(3, 6))
     worker.thread.join(60)
