@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -69,11 +70,11 @@ class Postgres:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it at once, as a crash would."""
+        """End it; whoever is connected is thrown out."""
         if self.process is not None:
-            self.process.terminate() if self.process.poll() is None else None
+            self.process.send_signal(signal.SIGINT)
             try:
-                self.process.wait(5)
+                self.process.wait(10)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
