@@ -118,6 +118,7 @@ class Findings:
             "brokers": dict(Counter(str(r["brokers"]) for r in rows)),
             "faults": dict(Counter(f for r in rows for f in r["faults"].split())),
             "bad_seeds": [r["seed"] for r in rows if r["lost"] or r["repeated"] or r["reordered"]],
+            "judged_again": [r["seed"] for r in rows if "note" in r],
             **sums,
             "version": self._version,
             "versions": {"kafka": VERSION, "librdkafka": ck.libversion()[0], "python": platform.python_version()},
