@@ -49,13 +49,11 @@ def with_workers(app: Application, name: str, observer: GroupObserver, jobs: Job
         elif "moves" in app.view(name).problems:
             app.board.update(name, "moves", lambda view: None)
 
-    caretaker = Caretaker(parts, lambda: plan_to_follow(app, name), lambda: against_moving(settings, name), tell)
-    jobs.beside(caretaker.start, caretaker.stop, name)
     def off() -> str | None:
         return "mode is off" if app.operations.mode(name, settings.mode(name)) is Mode.OFF else None
 
     caretaker = Caretaker(parts, lambda: plan_to_follow(app, name), off, lambda: against_moving(settings, name), tell)
-    jobs.beside(caretaker.start, caretaker.stop)
+    jobs.beside(caretaker.start, caretaker.stop, name)
     return PlannedGroupObserver(observer, parts.store, lambda: app.view(name).capacity_per_member)
 
 
