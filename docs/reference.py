@@ -114,6 +114,8 @@ def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
     yield "| key | default | meaning |\n|---|---|---|"
     said = _sayings(model)
     for name, field in rows:
+        if name not in said:
+            raise ValueError(f"{model.__name__}.{name} has no meaning: write it under the field")
         yield f"| `{name}` | {_default(name, field)} | {said[name]} |"
     yield ""
 

@@ -166,12 +166,17 @@ class ExternalMetricsSettings(Section):
     """The ``external.metrics.k8s.io`` API, for an HPA without KEDA. Only the aggregator may call."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = Field(default=6443, ge=0, le=65535)
+    """0 takes a free one."""
     tls_certificate: Path
+    """PEM; the aggregator speaks TLS only."""
     tls_key: Path
+    """PEM."""
     front_proxy_ca: Path
     """Authority that signed the aggregator's client certificate."""
     allowed_names: tuple[str, ...] = ("front-proxy-client",)
+    """Common names that the aggregator's certificate may carry."""
     service: str = "headway/headway-external-metrics"
     """``namespace/name`` of our Service, as in the APIService."""
 

@@ -43,7 +43,10 @@ def test_asked_and_answered_on_a_terminal(kafka: Kafka, make_topic: MakeTopic, s
         while not re.search(question, seen):
             assert time.monotonic() < deadline, seen
             if select.select([ours], [], [], 0.5)[0]:
-                seen += os.read(ours, 65536).decode()
+                try:
+                    seen += os.read(ours, 65536).decode()
+                except OSError:  # the terminal is gone: it ended before it asked
+                    raise AssertionError(f"ended with {process.wait(10)} before {question!r}:\n{seen}") from None
         os.write(ours, f"{text}\n".encode())
 
     try:

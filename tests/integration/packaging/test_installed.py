@@ -177,16 +177,16 @@ def test_the_second_stage_runs_as_nobody_on_what_it_may_not_write(image, tmp_pat
         "PATH": f"{image}/opt/headway/bin:/usr/bin:/bin", "HEADWAY_STATE": str(state), "HEADWAY_API__PORT": str(port),
         "HOME": str(state), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-    service = subprocess.Popen(
-        ["headway", "serve"], cwd=state, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **identity
-    )
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        service = subprocess.Popen(["headway", "serve"], cwd=state, env=environment, stdout=out, stderr=out, **identity)
     health = json.loads(re.search(r"CMD (\[.*\])", dict(stage)["HEALTHCHECK"])[1])
     health = [part.replace("8765", str(port)) for part in health]
     try:
         for _ in range(240):
             if subprocess.run(health, env=environment, capture_output=True, check=False).returncode == 0:
                 break
-            assert service.poll() is None, service.stdout.read().decode()
+            assert service.poll() is None, said.read_text()
             time.sleep(0.25)
         page = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).read().decode()
         assert "<title>Headway" in page
