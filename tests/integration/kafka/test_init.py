@@ -31,7 +31,13 @@ def test_asked_and_answered_on_a_terminal(kafka: Kafka, make_topic: MakeTopic, s
     commit(kafka, group, topic, 1, 0)
     commit(kafka, idle, other, 0, 5)
     ours, theirs = pty.openpty()
-    env = {**os.environ, "TERM": "dumb", "COLUMNS": "160", "XDG_STATE_HOME": str(tmp_path / "state")}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+        "TERM": "dumb",
+        "COLUMNS": "160",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
     command = [sys.executable, "-m", "headway", "init", "--seconds", "1"]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=tmp_path)
     os.close(theirs)
