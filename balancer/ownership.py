@@ -16,6 +16,7 @@ from balancer.group import GroupSnapshot, Member
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
 from balancer.packing.bounds import l2_bound
+from balancer.packing.members import is_settled
 from balancer.plan import PlannedStep
 from balancer.policy import ScalingPolicy
 from balancer.stabilization import moved, moves_left
@@ -89,18 +90,18 @@ def _is_settled(
     policy: ScalingPolicy,
     capacity: float,
 ) -> bool:
-    """Whether every partition has an owner that works, and no member carries too much: then nothing may move."""
+    """Whether every partition has an owner that works, and nobody's load can be bettered: then nothing may move."""
     if len(members) != len(snapshot.members):
         return False
-    ownerless, carried = dict(loads), []
-    for m in members:
-        load = 0.0
+    ownerless, carried, owner = dict(loads), [], []
+    for at, m in enumerate(members):
         for p in m.partitions:
             own = ownerless.pop(p, None)
             if own is None:  # unknown, or owned twice
                 return False
-            load += own
-        carried.append(load / (m.capacity or capacity))
-    if ownerless:
+            carried.append(own)
+            owner.append(at)
+    if ownerless or not carried:
         return False
-    return max(carried) <= 1.0 and max(carried) * len(carried) <= policy.skew_limit * sum(carried)
+    room = np.array([m.capacity or capacity for m in members])
+    return is_settled(np.array(carried), room, np.array(owner), policy.skew_limit)

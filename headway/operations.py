@@ -6,7 +6,7 @@ Everything is kept as a setting in the plan store, so that it survives restarts 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from headway.wire import instant, parse_instant
 ALL = "*"
 APPROVAL_HOLDS = timedelta(hours=1)
 MAX_WINDOWS = 1000
+CHANGE_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,7 @@ class Operations:
 
     def prescales(self) -> list[Prescale]:
         """Return all windows and events."""
-        kept: Mapping[str, Any] = self._plans.setting(ALL, "prescale") or {}
-        try:
-            return [Prescale(str(w["id"]), str(w["group"]), rule_from_json(w)) for w in kept.get("windows", [])]
-        except (KeyError, TypeError, AttributeError, PolicyRefused) as error:
-            raise _unreadable(f"the pre-scaling windows ({error})", "add them anew") from error
+        return _windows(self._plans.setting(ALL, "prescale"))
 
     def rules(self, group: str) -> tuple[Rule, ...]:
         """Return the rules of one group, those for all groups included."""
@@ -152,22 +149,40 @@ class Operations:
         if not isinstance(group, str) or not group:
             raise PolicyRefused(f"group={group!r} must be a name, or * for all groups")
         window = Prescale(uuid.uuid4().hex[:12], group, rule_from_json(body))
-        present = [w for w in self.prescales() if not is_over(w.rule, now)]
-        if len(present) >= MAX_WINDOWS:
-            raise HeadwayError(f"there are {MAX_WINDOWS} pre-scaling windows already; remove old ones first")
-        self._keep([*present, window])
+
+        def added(windows: list[Prescale]) -> list[Prescale]:
+            present = [w for w in windows if not is_over(w.rule, now)]
+            if len(present) >= MAX_WINDOWS:
+                raise HeadwayError(f"there are {MAX_WINDOWS} pre-scaling windows already; remove old ones first")
+            return [*present, window]
+
+        self._change(added)
         self._audit.write(now, by, "prescale add", window.group, window.to_document())
         return window
 
     def remove_prescale(self, id: str, by: str, now: datetime) -> bool:
         """Remove a window or event; False if there is none of that id."""
-        windows = self.prescales()
-        rest = [w for w in windows if w.id != id]
-        if len(rest) == len(windows):
+        before = self._change(lambda windows: [w for w in windows if w.id != id])
+        if all(w.id != id for w in before):
             return False
-        self._keep(rest)
         self._audit.write(now, by, "prescale remove", ALL, {"id": id})
         return True
 
-    def _keep(self, windows: list[Prescale]) -> None:
-        self._plans.set_setting(ALL, "prescale", {"windows": [w.to_document() for w in windows]})
+    def _change(self, change: Callable[[list[Prescale]], list[Prescale]]) -> list[Prescale]:
+        """Change the list of windows, whoever else changes it at the same time; return what it was before."""
+        for _ in range(CHANGE_ATTEMPTS):
+            kept = self._plans.setting(ALL, "prescale")
+            before = _windows(kept)
+            after = change(before)
+            if after == before:
+                return before
+            if self._plans.swap_setting(ALL, "prescale", kept, {"windows": [w.to_document() for w in after]}):
+                return before
+        raise HeadwayError("the pre-scaling windows are being changed by others all the time; try again")
+
+
+def _windows(kept: Mapping[str, Any] | None) -> list[Prescale]:
+    try:
+        return [Prescale(str(w["id"]), str(w["group"]), rule_from_json(w)) for w in (kept or {}).get("windows", [])]
+    except (KeyError, TypeError, AttributeError, PolicyRefused) as error:
+        raise _unreadable(f"the pre-scaling windows ({error})", "add them anew") from error

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.packing.bounds import TOLERANCE
-from balancer.packing.search import MemberSearch
+from balancer.packing.search import CLEARLY_LESS, CLEARLY_LOWER, MemberSearch
 
 IDLE_BELOW = 0.5
 """Nothing moves for balance alone while the busiest member is below this share of its capacity: nobody would gain."""
@@ -94,13 +94,9 @@ def pack(
     load = np.bincount(owner[kept], weight[kept], members).astype(np.float64)  # of nothing it counts in integers
     room = np.where(usable, capacity, 1e-300)
     mean = float(weight.sum() / capacity.sum())
-    largest = float(weight.max(initial=0.0) / room.max())
-    full = 1.0 if mean <= 1.0 else 1.1 * mean  # too much for all together: share it roughly, and do not chase it
-    limit = max(min(full, max(skew_limit * mean, largest)), IDLE_BELOW)
-    if kept.all():
-        over = np.flatnonzero(load > limit * room * (1 + TOLERANCE))
-        if over.size == 0 or _is_alone(over, owner, room):
-            return Packing(owner, np.zeros(loads.size, bool), utilization(owner, loads, capacity))
+    limit = _limit(weight, capacity, skew_limit)
+    if kept.all() and _is_at_rest(load, weight, limit, room, owner):
+        return Packing(owner, np.zeros(loads.size, bool), utilization(owner, loads, capacity))
 
     search = MemberSearch(weight, room, usable, np.where(kept, owner, -1), load, pinned, preferred, limit)
     if budget is None:
@@ -130,10 +126,51 @@ def utilization(
     return np.divide(carried, capacity, out=np.zeros(capacity.size), where=capacity > 0)
 
 
-def _is_alone(over: NDArray[np.intp], owner: NDArray[np.intp], room: NDArray[np.float64]) -> bool:
-    """Whether each overloaded member owns one partition and none is faster: nothing can be done for it."""
+def is_settled(
+    loads: NDArray[np.float64], capacity: NDArray[np.float64], owner: NDArray[np.intp], skew_limit: float = 1.25
+) -> bool:
+    """Whether :func:`pack` would move nothing, told without building anything; every partition must have an owner.
+
+    Examples
+    --------
+    >>> is_settled(np.array([60.0, 50.0]), np.array([100.0, 100.0]), np.array([0, 1]))
+    True
+    """
+    load = np.bincount(owner, loads, capacity.size)
+    return _is_at_rest(load, loads, _limit(loads, capacity, skew_limit), capacity, owner)
+
+
+def _limit(weight: NDArray[np.float64], capacity: NDArray[np.float64], skew_limit: float) -> float:
+    """Return the utilization above which a member must give something away."""
+    mean = float(weight.sum() / capacity.sum())
+    largest = float(weight.max(initial=0.0) / capacity.max())
+    full = 1.0 if mean <= 1.0 else 1.1 * mean  # too much for all together: share it roughly, and do not chase it
+    return max(min(full, max(skew_limit * mean, largest)), IDLE_BELOW)
+
+
+def _is_at_rest(
+    load: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    limit: float,
+    room: NDArray[np.float64],
+    owner: NDArray[np.intp],
+) -> bool:
+    """Whether nobody is above the limit, or nothing can be done for who is: one partition alone, and nobody faster."""
+    over = np.flatnonzero(load > limit * room * (1 + TOLERANCE))
+    if not over.size:
+        return True
     alone = np.bincount(owner, minlength=room.size)[over] == 1
-    return bool(alone.all() and (room[over] >= room.max() * (1 - TOLERANCE)).all())
+    return bool(alone.all() and (room[over] >= room.max() * (1 - TOLERANCE)).all()) or not _may_gain(load, weight, room)
+
+
+def _may_gain(load: NDArray[np.float64], weight: NDArray[np.float64], room: NDArray[np.float64]) -> bool:
+    """Whether any packing at all could be clearly better, as :meth:`MemberSearch.has_gained` means it."""
+    usable = room > 1e-200
+    largest, volume = float(room.max()), float(room[usable].sum())
+    least_over = max(float(np.maximum(weight - largest, 0.0).sum()), float(weight.sum()) - volume)
+    over = float(np.maximum(load - room, 0.0)[usable].sum())
+    lowest = max(float(weight.max(initial=0.0)) / largest, float(weight.sum()) / volume)
+    return over - CLEARLY_LESS * volume > least_over or CLEARLY_LOWER * float((load / room).max()) > lowest
 
 
 def _target(limit: float, mean: float) -> float:

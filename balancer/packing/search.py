@@ -15,6 +15,10 @@ PARTNERS = 128
 """Members, least busy first, that are looked at as targets of a move or swap; all of them in groups up to this size."""
 
 
+CLEARLY_LESS, CLEARLY_LOWER = 0.001, 0.98
+"""A packing is kept unless another takes this share of all capacity off the overload, or lowers the busiest so far."""
+
+
 class MemberSearch:
     """Mutable state of one call of :func:`balancer.packing.members.pack`: moves that cure, cheapest first."""
 
@@ -49,8 +53,8 @@ class MemberSearch:
         def busiest(load: NDArray[np.float64]) -> float:
             return float((load / self.room)[self.usable].max())
 
-        less_over = over(self.load) < over(before) - 0.001 * float(self.room[self.usable].sum())
-        return less_over or busiest(self.load) < 0.98 * busiest(before)
+        less_over = over(self.load) < over(before) - CLEARLY_LESS * float(self.room[self.usable].sum())
+        return less_over or busiest(self.load) < CLEARLY_LOWER * busiest(before)
 
     def shed(self) -> None:
         """Take from each member above the limit the cheapest load whose going cures it."""

@@ -94,6 +94,15 @@ class PlanStore(Protocol):
         """Keep an operator's setting, or drop it with None. Needs no token: people may always pause."""
         ...
 
+    def swap_setting(
+        self, scope: str, name: str, expected: Mapping[str, Any] | None, value: Mapping[str, Any] | None
+    ) -> bool:
+        """Keep or drop a setting if it still is what :meth:`setting` said; False (nothing done) if it is not.
+
+        Two operators who change one list at once would else undo each other: read, change, swap, again on False.
+        """
+        ...
+
     def close(self) -> None:
         """Give up connections; everything kept stays."""
         ...

@@ -157,6 +157,16 @@ class MemoryPlanStore:
             else:
                 self._settings[scope, name] = codec.dumps(value)
 
+    def swap_setting(
+        self, scope: str, name: str, expected: Mapping[str, Any] | None, value: Mapping[str, Any] | None
+    ) -> bool:
+        """Keep or drop a setting if it still is what was read; False if it is not."""
+        with self._lock:
+            if self._settings.get((scope, name)) != (None if expected is None else codec.dumps(expected)):
+                return False
+            self.set_setting(scope, name, value)
+            return True
+
     def close(self) -> None:
         """Nothing to give up."""
 

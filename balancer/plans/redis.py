@@ -77,6 +77,11 @@ if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[4]) then redis.call('SET', KEYS[2
 return {'ok'}
 """
 )
+_SWAP = """
+if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
+if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
+return 1
+"""
 _LEARN = _CHECK + "redis.call('HSET', KEYS[2], ARGV[3], ARGV[4]); return {'ok'}"
 
 
@@ -205,6 +210,13 @@ class RedisPlanStore:
         else:
             self._call("HSET", self._key("setting", scope), name, codec.dumps(value))
 
+    def swap_setting(
+        self, scope: str, name: str, expected: Mapping[str, Any] | None, value: Mapping[str, Any] | None
+    ) -> bool:
+        """Keep or drop a setting if it still is what was read; False if it is not."""
+        texts = ["" if v is None else codec.dumps(v) for v in (expected, value)]
+        return bool(self._run(_SWAP, [self._key("setting", scope)], [name, *texts]))
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -215,20 +227,21 @@ class RedisPlanStore:
     def _write(
         self, script: str, group: GroupId, token: LeaderToken, keys: Sequence[str], arguments: Sequence[Any]
     ) -> list[Any]:
-        found = self._run(script, [self._key("fence", group), *keys], [token.number, token.nonce, *arguments])
+        found: list[Any] = self._run(
+            script, [self._key("fence", group), *keys], [token.number, token.nonce, *arguments]
+        )
         if found[0] == b"stale":
             leader = f"{found[1].decode()} ({found[2].decode()})" if found[1] else "nobody"
             raise StaleLeader(f"{group}: token {token.number} of {token.holder} is stale; {leader} leads now")
         return found
 
-    def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
+    def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run a script by its digest; its text goes over the wire only where the server does not have it."""
         try:
             digest = self._digests.get(script)
             if digest is not None:
                 try:
-                    found: list[Any] = self._client.evalsha(digest, len(keys), *keys, *arguments)
-                    return found
+                    return self._client.evalsha(digest, len(keys), *keys, *arguments)
                 except exceptions.NoScriptError:
                     pass
             found = self._client.eval(script, len(keys), *keys, *arguments)

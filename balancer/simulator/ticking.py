@@ -87,6 +87,15 @@ class LastPlan:
         else:
             self.settings[scope, name] = value
 
+    def swap_setting(
+        self, scope: str, name: str, expected: Mapping[str, Any] | None, value: Mapping[str, Any] | None
+    ) -> bool:
+        """Keep or drop a setting if it still is what was read."""
+        if self.setting(scope, name) != expected:
+            return False
+        self.set_setting(scope, name, value)
+        return True
+
     def close(self) -> None:
         """Nothing to close."""
 

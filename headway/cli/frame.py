@@ -19,7 +19,8 @@ def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
     """Run the command that ``module`` holds, and return its exit code.
 
     ``module.command`` is a typer-style function; a module with sub-commands has ``module.app``, a
-    :class:`typer.Typer`, instead. ``module.EXAMPLE`` is the line that starts the help.
+    :class:`typer.Typer`, instead. ``module.EXAMPLE`` is the line that starts the help, ``module.EXAMPLES`` those of its
+    sub-commands by name.
     """
     try:
         _typer_app(module)(args=list(args), prog_name=f"headway {name}")
@@ -75,6 +76,10 @@ def _typer_app(module: ModuleType) -> Any:
         app.command(cls=command_class)(expanded(module.command))
         return app
     app.info.cls = group_class
+    for known in app.registered_commands:
+        own = getattr(module, "EXAMPLES", {}).get(known.name or getattr(known.callback, "__name__", None))
+        if own is not None:
+            known.cls = type("Command", (_Command,), {"example": own})
     app.rich_markup_mode = None
     app.pretty_exceptions_enable = False
     app._add_completion = False

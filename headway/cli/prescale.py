@@ -10,6 +10,11 @@ from headway.cli.options import Actor, Config
 from headway.cli.output import Json, emit_json, emit_table
 
 EXAMPLE = "headway prescale list"
+EXAMPLES = {
+    "add": "headway prescale add --cron '0 8 * * 1-5' --timezone Europe/Berlin --duration 2h --at-least 9",
+    "list": "headway prescale list",
+    "remove": "headway prescale remove $(headway prescale list --json | jq -r '.windows[0].id')",
+}
 
 app = typer.Typer(help="Add, list or remove pre-scaling windows and named events.", no_args_is_help=True)
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -195,6 +196,32 @@ def test_people_may_set_without_leading(peer: Peer) -> None:
     peer.other.set_setting("*", "pause", None)
     assert peer.store.setting("*", "pause") is None
     assert peer.store.setting("orders", "mode") == {"mode": "act"}
+
+
+def test_a_setting_is_swapped_only_for_what_was_read(peer: Peer) -> None:
+    assert not peer.store.swap_setting("*", "prescale", {"windows": []}, {"windows": [1]})
+    assert peer.store.swap_setting("*", "prescale", None, {"windows": [{"factor": 2.5, "ä": "ö"}]})
+    read = peer.other.setting("*", "prescale")
+    assert peer.other.swap_setting("*", "prescale", read, {"windows": [2]})
+    assert not peer.store.swap_setting("*", "prescale", read, {"windows": [3]})
+    assert peer.store.setting("*", "prescale") == {"windows": [2]}
+    assert peer.store.swap_setting("*", "prescale", {"windows": [2]}, None)
+    assert peer.other.setting("*", "prescale") is None
+
+
+def test_two_who_change_one_list_at_once_lose_nothing(peer: Peer) -> None:
+    def add(store: PlanStore, names: range) -> None:
+        for name in names:
+            done = False
+            while not done:
+                read = store.setting("*", "prescale")
+                done = store.swap_setting("*", "prescale", read, {"all": [*(read or {"all": []})["all"], name]})
+
+    with ThreadPoolExecutor(2) as both:
+        for future in [both.submit(add, peer.store, range(40)), both.submit(add, peer.other, range(40, 80))]:
+            future.result()
+    kept = peer.store.setting("*", "prescale")
+    assert kept is not None and sorted(kept["all"]) == list(range(80))
 
 
 def test_c11_b26_the_last_plan_outlives_its_leader(peer: Peer) -> None:

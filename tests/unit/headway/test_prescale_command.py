@@ -64,3 +64,34 @@ def test_what_cannot_be_meant_is_refused_in_one_line(capsys, config):
         assert (code, out, err.count("\n")) == (1, "", 1), err
         assert message in err
     assert json.loads(run(capsys, "list", "--config", config, "--json")[1]) == {"windows": []}
+
+
+@pytest.mark.parametrize("name", ["add", "list", "remove"])
+def test_help_of_each_starts_with_an_example(capsys, name):
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert out.startswith(f"Example: headway prescale {name}")
+    example = out.splitlines()[0].removeprefix("Example: ")
+    assert "..." not in example and "<" not in example
+
+
+def test_windows_added_at_once_are_all_kept(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from balancer.plans.memory import MemoryPlanStore
+    from headway.audit import Audit
+    from headway.operations import Operations
+    from headway.wiring import utc_now
+
+    plans = MemoryPlanStore()
+    operations = [Operations(plans, Audit(tmp_path / f"audit-{n}.jsonl")) for n in range(4)]
+    body = {"cron": "0 8 * * *", "timezone": "UTC", "duration": "2h", "at_least": 3}
+
+    def add(one):
+        return [one.add_prescale(body, "me", utc_now()).id for _ in range(10)]
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [id for ids in pool.map(add, operations) for id in ids]
+    assert sorted(w.id for w in operations[0].prescales()) == sorted(made)
+    assert operations[0].remove_prescale(made[0], "me", utc_now())
+    assert not operations[1].remove_prescale(made[0], "me", utc_now())
