@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from balancer.actuation import Actuation, ActuationState
 from balancer.actuators.base import Actuator
+from balancer.bounding import UNROUTED, Routing
 from balancer.errors import ActuationError, ObserverUnavailable, PlanStoreUnavailable
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
@@ -70,6 +71,8 @@ class ControlLoop:
         ``off`` does nothing, ``recommend`` and ``shadow`` plan and publish, ``act`` also actuates.
     rules
         Pre-scaling rules in force, asked at every tick.
+    routing
+        Which topics' producers are routed, and which keys are known to be hot, asked at every tick.
     knobs
         Learned settings; None reads them from the plan store, and takes the defaults where there are none.
     timezone
@@ -86,6 +89,7 @@ class ControlLoop:
     policy: ScalingPolicy
     mode: str = "act"
     rules: Callable[[datetime], Sequence[Rule]] = lambda now: ()
+    routing: Callable[[], Routing] = lambda: UNROUTED
     knobs: Knobs | None = None
     timezone: str = "UTC"
     on_plan: Callable[[ScalingPlan], None] = lambda made: None
@@ -129,6 +133,7 @@ class ControlLoop:
             self._recall().until(now),
             tuple(self.rules(now)),
             self.timezone,
+            self.routing(),
         )
         forecast, made = inputs.forecast, planned(inputs)
         made = replace(made, plan=self.advise(made.plan, now))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.capacity import CapacityCurve
-from balancer.demand import CELLS, Cells, level_path, level_weights, to_drain
+from balancer.demand import CELLS, Cells, is_backlog, level_path, level_weights, to_drain
 from balancer.floor import reactive_rate
 from balancer.knobs import Knobs
 from balancer.schedule import brought_forward
@@ -23,6 +23,7 @@ Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 TICK_S = 60.0
+GUARD_S = 30.0
 REACTIVE_DRAIN_S = 120.0
 ACTIVATION_RECORDS = 0.5
 """Fewer expected records than this in a cell need nobody, where zero members are allowed."""
@@ -53,14 +54,27 @@ class Frame:
     max_replicas: int
     cells: Cells = CELLS
     covered: Integers = field(init=False)
+    near: int = field(init=False)
+    """Cells whose demand a request made now must cover as a whole."""
+    onward: float = field(init=False)
+    """How far, from the last of them towards the next, demand has moved by the time that must still be covered."""
 
     def __post_init__(self) -> None:
-        """Find the last cell that a request made in each cell must still cover: lead time, one tick, and half a cell.
+        """Find what a request must still cover: lead time, one tick, and half a minute.
 
-        A cell's demand is a mean over five minutes, so a rise shows in it half a cell late.
+        A cell's demand is a mean over five minutes, so it holds at the cell's middle, and between two middles demand
+        goes in a straight line. For later cells whole cells are counted: nothing is requested for them yet.
         """
         reach = self.cells.covered(self.lead_s + TICK_S + self.cells.widths_s[0] / 2)
+        middles = self.cells.starts_s + np.array(self.cells.widths_s) / 2
+        until = self.lead_s + TICK_S + GUARD_S
+        near = max(int(np.searchsorted(middles, until, side="right")), 1)
+        onward = 0.0
+        if near < self.cells.count:
+            onward = max(until - middles[near - 1], 0.0) / (middles[near] - middles[near - 1])
         object.__setattr__(self, "covered", reach)
+        object.__setattr__(self, "near", near)
+        object.__setattr__(self, "onward", float(onward))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +138,8 @@ class Wanted:
     demand: Floats
     floor: Floats
     drain: Floats
+    backlog: Booleans
+    """More waits than the members that work clear within half an SLO: no fall meanwhile, shape (runs,)."""
 
 
 def wanted(
@@ -155,14 +171,15 @@ def wanted(
     cells = frame.cells
     demand = safe * (1.0 + (np.exp(log_margin) - 1.0) * profile[:, None])
     near = cells.within(frame.lead_s + TICK_S)
-    floor = knobs.floor * reactive_rate(seen.recent, frame.lead_s)
+    floor = knobs.floor * reactive_rate(seen.recent, frame.lead_s, expected=demand[0])
     working_rate = frame.curve.rates[np.minimum(seen.working, frame.curve.max_members)]
     drain = to_drain(seen.lag, seen.recent[0], working_rate, frame.lead_s, frame.slo_s)
     demand[:near] = np.maximum(demand[:near], floor) + drain
     if not knobs.trust.all():
         reactive = seen.recent[0] / knobs.utilization + seen.lag / REACTIVE_DRAIN_S
         demand = np.where(knobs.trust, demand, reactive)
-    need = frame.curve.need(demand / (1.0 + knobs.slack))
+    load = demand / (1.0 + knobs.slack)
+    need = frame.curve.need(load)
     if frame.min_replicas == 0:
         width = np.array(cells.widths_s)[:, None]
         need = np.where(demand * width < ACTIVATION_RECORDS, 0, need)
@@ -170,7 +187,21 @@ def wanted(
     if at_least is not None:
         need = np.maximum(need, at_least[:, None])
     need = np.minimum(np.maximum(need, frame.min_replicas), frame.max_replicas)
-    return Wanted(brought_forward(need, frame.covered), demand, floor, drain)
+    ahead = brought_forward(need, frame.covered)
+    ahead[0] = _needed_now(need, load, frame, at_least)
+    return Wanted(ahead, demand, floor, drain, is_backlog(seen.lag, working_rate, frame.slo_s))
+
+
+def _needed_now(need: Integers, load: Floats, frame: Frame, at_least: Integers | None) -> Integers:
+    """Return what must be requested now: what the cells need until a request takes effect, and the way to the next."""
+    now: Integers = need[: frame.near].max(axis=0)
+    if frame.onward > 0:
+        last, following = load[frame.near - 1], load[frame.near]
+        then = frame.curve.need(last + frame.onward * np.maximum(following - last, 0.0))
+        now = np.maximum(now, np.minimum(then, need[frame.near]))
+    if at_least is not None:
+        now = np.maximum(now, min(int(at_least[: frame.covered[0] + 1].max()), frame.max_replicas))
+    return now
 
 
 def scarce_price(price: Floats | float, left: Integers | int, budget: int) -> Floats:
@@ -189,7 +220,13 @@ def scarce_price(price: Floats | float, left: Integers | int, budget: int) -> Fl
 
 
 def settled(
-    size: Integers, requested: Integers, highest: Integers, unchanged_s: Floats, dwell_s: Floats, left: Integers
+    size: Integers,
+    requested: Integers,
+    highest: Integers,
+    unchanged_s: Floats,
+    dwell_s: Floats,
+    left: Integers,
+    backlog: Booleans,
 ) -> Integers:
     """Return what is requested: up at once; down to the highest wish of the dwell, where dwell and budget allow it.
 
@@ -210,7 +247,9 @@ def settled(
         Dwell of each run.
     left
         Changes that the day's budget still allows; the last one is kept for a climb.
+    backlog
+        A backlog is being worked off: no fall meanwhile.
     """
-    falls = (highest < requested) & (unchanged_s >= dwell_s) & (left > 1)
+    falls = (highest < requested) & (unchanged_s >= dwell_s) & (left > 1) & ~backlog
     result: Integers = np.where(size > requested, size, np.where(falls, highest, requested))
     return result

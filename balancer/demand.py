@@ -19,6 +19,7 @@ from forecaster.forecast import Forecast
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
 
 _WIDTHS_S = (300,) * 6 + (600,) * 3 + (1200,) * 6 + (2700,) * 4
 _NEAR_TAIL_S = 480.0
@@ -156,6 +157,25 @@ def corrected(log_margin: Floats, step: Floats, level: Floats, observed: Floats,
     return np.minimum(np.maximum(moved, -0.3), 2.0)
 
 
+BUFFER_SHARE = 0.3
+"""Share of what the members serve within one SLO that may wait and asks for nobody yet."""
+
+BACKLOG_SHARE = 0.5
+"""The same that may wait while somebody leaves."""
+
+
+def is_backlog(lag: Floats, working_rate: Floats, slo_s: float) -> Booleans:
+    """Return whether so many records wait that they are to be worked off before anybody leaves.
+
+    Examples
+    --------
+    >>> is_backlog(np.array([2900.0, 3100.0]), np.array([100.0, 100.0]), 60.0).tolist()
+    [False, True]
+    """
+    waits: Booleans = lag > BACKLOG_SHARE * slo_s * working_rate
+    return waits
+
+
 def to_drain(
     lag: Floats, rate: Floats, working_rate: Floats, lead_s: float, slo_s: float, drain_s: float = 180.0
 ) -> Floats:
@@ -170,7 +190,7 @@ def to_drain(
     [40.0]
     """
     then = np.maximum(lag + (rate - working_rate) * lead_s, 0.0)
-    rest: Floats = np.where(lag > 0, np.maximum(then - 0.3 * slo_s * working_rate, 0.0) / drain_s, 0.0)
+    rest: Floats = np.where(lag > 0, np.maximum(then - BUFFER_SHARE * slo_s * working_rate, 0.0) / drain_s, 0.0)
     return rest
 
 

@@ -12,16 +12,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from balancer.group import GroupSnapshot
+
 LEAST_GAIN = 0.25
 """A step that brings less than this share of the throughput it should have brought is in vain."""
 
 LEAST_SAMPLES = 4
 """Saturated samples of a level before it is compared."""
 
+LEAST_BEFORE = 1
+"""The same before a step: an urgent climb waits for no sample, but its lead time shows what was before it."""
+
 FIRST_RETRY = timedelta(minutes=30)
 """A limit is tried again after this time, then after twice as long, and so on."""
 
 LONGEST_RETRY = timedelta(hours=6)
+
+SPARE_S = 10.0
+"""So many seconds of work must wait at both ends of a minute for its throughput to be what the members can do."""
+
+NEARLY_ALL = 0.95
+"""A partition that takes this share of one member's capacity is as fast as it can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +127,42 @@ class DownstreamState:
         )
 
 
+def sample_of(
+    snapshot: GroupSnapshot, lag_before: int | None, working_before: int | None, capacity: float, *, is_settled: bool
+) -> ThroughputSample | None:
+    """Return what a group achieved in its last minute, as its snapshot shows it; None where that is not known.
+
+    Parameters
+    ----------
+    snapshot
+        With the rates of the last complete minute.
+    lag_before
+        Records that waited at the minute's beginning; None if unknown.
+    working_before
+        Members that worked then; None if unknown. Those that are requested and do not work yet do not count.
+    capacity
+        Records/s of one member: a partition that takes nearly all of it is the bound by itself.
+    is_settled
+        No change was requested for long enough; what counts where members cannot be seen.
+    """
+    states = snapshot.partitions.values()
+    rates = [p.consumption_rate for p in states if p.consumption_rate is not None]
+    lag, covered = snapshot.lag
+    if lag_before is None or not rates or len(rates) < len(states) or covered < 1:
+        return None
+    working = snapshot.working if snapshot.members else snapshot.replicas or 0
+    rate = sum(rates)
+    busiest = max(p.consumption_rate or 0.0 for p in states)
+    return ThroughputSample(
+        at=snapshot.at,
+        working=working,
+        rate=rate,
+        saturated=min(lag, lag_before) >= max(rate * SPARE_S, 1.0),
+        settled=working == working_before if snapshot.members else is_settled,
+        partition_bound=len(states) > 1 and busiest >= NEARLY_ALL * capacity,
+    )
+
+
 def observe(state: DownstreamState, sample: ThroughputSample) -> DownstreamState:
     """Take one sample in; find the limit when the last step up was in vain, and forget it when it no longer holds.
 
@@ -146,9 +193,11 @@ def observe(state: DownstreamState, sample: ThroughputSample) -> DownstreamState
         return replace(state, levels=())
     levels = _take(state.levels, sample)
     state = replace(state, levels=levels)
-    if len(levels) < 2 or min(level.samples for level in levels) < LEAST_SAMPLES:
+    if len(levels) < 2:
         return state
     before, now = levels
+    if before.samples < LEAST_BEFORE or now.samples < LEAST_SAMPLES:
+        return state
     if now.working <= before.working:
         return state
     gained = gain(before, now)
@@ -206,7 +255,7 @@ def _take(levels: tuple[Level, ...], sample: ThroughputSample) -> tuple[Level, .
         weight = min(last.samples + 1, 10)  # the recent past counts: capacity drifts
         mean = last.rate + (sample.rate - last.rate) / weight
         return (*levels[:-1], Level(last.working, mean, last.samples + 1))
-    kept = levels[-1:] if levels and levels[-1].samples >= LEAST_SAMPLES else levels[:1]
+    kept = levels[-1:] if levels and levels[-1].samples >= LEAST_BEFORE else levels[:1]
     return (*kept, Level(sample.working, sample.rate, 1))
 
 

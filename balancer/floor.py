@@ -10,7 +10,7 @@ Floats = NDArray[np.float64]
 RECENT_MINUTES = 4
 
 
-def reactive_rate(recent: Floats, lead_s: float) -> Floats:
+def reactive_rate(recent: Floats, lead_s: float, expected: Floats | float = 0.0) -> Floats:
     """Return the rate to expect when a request made now takes effect, from the last four minutes alone.
 
     Parameters
@@ -19,6 +19,9 @@ def reactive_rate(recent: Floats, lead_s: float) -> Floats:
         Shape (4, ...): records/s of the last four complete minutes, the newest first.
     lead_s
         Seconds until a request takes effect.
+    expected
+        Records/s that the plan reckons with now, shape (...). A rise that stays below it was foreseen: the forecast
+        says where it leads, and nothing is carried on.
 
     Returns
     -------
@@ -33,6 +36,6 @@ def reactive_rate(recent: Floats, lead_s: float) -> Floats:
     """
     now = (recent[0] + recent[1]) / 2
     before = (recent[2] + recent[3]) / 2
-    rise = np.maximum(now - before, 0.0) / 2 * (lead_s / 60 + 1)
+    rise = np.where(now > expected, np.maximum(now - before, 0.0) / 2 * (lead_s / 60 + 1), 0.0)
     rate: Floats = now + np.minimum(rise, now)
     return rate

@@ -26,7 +26,8 @@ from balancer.rivals.window import HighestWithin
 from balancer.schedule import first_choices
 from balancer.simulator.batch import Floats, Integers, Seen, Setting, run_batch
 
-STRESSES = (1.0, 1.1)
+STRESSES = (1.0, 1.05)
+"""Demand over what was recorded: history as it was, and somewhat more than any forecast from it says."""
 _GUARDS = ((0.0, 0.0), (0.1, 0.8))
 _CAREFUL = tuple(
     Knobs(
@@ -47,7 +48,7 @@ _REACTIVE = tuple(
 _PATIENCE = tuple(itertools.product((0.1, 0.25, 0.5, 1.0, 2.0), (5, 10, 20)))
 _FINE = tuple(itertools.product((0.5, 0.8), (-0.05, 0.0, 0.05), ((0.05, 0.6), (0.1, 0.8), (0.2, 1.0))))
 _KEPT = 3
-_AS_CHEAP = 1.02
+_AS_CHEAP = 1.005
 """Settings whose hours are within this factor of the cheapest are as good; the most careful of them is taken."""
 
 
@@ -129,7 +130,9 @@ class _Runs:
         size = first_choices(want.need, CELLS.hours, price, seen.requested)
         self._promised[place] = safe[self._cell]
         highest = self._window.add(size)
-        chosen = settled(size, seen.requested, highest, seen.at_s - self._changed_s, self._dwell, self._left)
+        chosen = settled(
+            size, seen.requested, highest, seen.at_s - self._changed_s, self._dwell, self._left, want.backlog
+        )
         did = chosen != seen.requested
         self._changed[day] = did
         self._left -= did

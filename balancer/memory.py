@@ -40,6 +40,10 @@ class PlannerMemory:
     rates: tuple[tuple[datetime, float], ...] = ()
     downstream: DownstreamState = field(default_factory=DownstreamState)
     last_good: int | None = None
+    last_lag: int | None = None
+    """Records that waited at the last minute; None while that is not known."""
+    last_working: int | None = None
+    """Members that worked then."""
 
     def until(self, now: datetime) -> PlannerMemory:
         """Return what had happened by ``now``: after a clock went back, what lies ahead of it never happened.
@@ -67,10 +71,14 @@ class PlannerMemory:
 
     def saw(self, at: datetime, rate: float) -> PlannerMemory:
         """Remember the rate of the complete minute before ``at``; a minute counts once."""
-        minute = at.replace(second=0, microsecond=0)
-        if self.rates and minute <= self.rates[-1][0]:
+        if self.has_seen(at):
             return self
+        minute = at.replace(second=0, microsecond=0)
         return replace(self, rates=(*self.rates, (minute, rate))[-RECENT_MINUTES:])
+
+    def has_seen(self, at: datetime) -> bool:
+        """Whether the complete minute before ``at`` has been taken in already."""
+        return bool(self.rates) and at.replace(second=0, microsecond=0) <= self.rates[-1][0]
 
     def recent(self) -> tuple[float, ...]:
         """Return the rates of the last four minutes, newest first; the oldest stands for those not seen."""
@@ -98,6 +106,8 @@ class PlannerMemory:
             "rates": [[t.isoformat(), r] for t, r in self.rates],
             "downstream": self.downstream.to_json(),
             "last_good": self.last_good,
+            "last_lag": self.last_lag,
+            "last_working": self.last_working,
         }
 
     @classmethod
@@ -119,4 +129,6 @@ class PlannerMemory:
             rates=tuple((at(t), float(r)) for t, r in values["rates"]),
             downstream=DownstreamState.from_json(values["downstream"]),
             last_good=values["last_good"],
+            last_lag=values.get("last_lag"),
+            last_working=values.get("last_working"),
         )

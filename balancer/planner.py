@@ -17,21 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer import downstream
+from balancer.bounding import FULL, UNROUTED, Routing, bound, hot_in, remedies
 from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
 from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weights, scarce_price, wanted
 from balancer.demand import CELLS, corrected, correction_profile, forecast_cells
 from balancer.group import GroupSnapshot
-from balancer.hotspots import HotPartition, bound_of, hot_partitions, proposals
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
 from balancer.ownership import loads_of, lower_bound, with_owners
-from balancer.plan import Bound, BoundKind, PlannedStep, ScalingPlan
+from balancer.plan import Bound, PlannedStep, ScalingPlan
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Effects, Rule, active, effects, spans
 from balancer.schedule import Schedule, schedule
-from balancer.stabilization import DAY, changed, stabilize
+from balancer.stabilization import DAY, changed, in_grace, stabilize
 from forecaster.forecast import Forecast, ForecastResult, NoForecast
-from forecaster.topics import TopicPartition
 
 DEFAULT_LEAD = timedelta(seconds=120)
 FORECAST_MAX_AGE = timedelta(minutes=15)
@@ -59,6 +58,7 @@ def plan(
     memory: PlannerMemory | None = None,
     rules: Sequence[Rule] = (),
     timezone: str = "UTC",
+    routing: Routing = UNROUTED,
 ) -> Planned:
     """Plan a group's replicas over the horizon, and its assignment where that is ours.
 
@@ -80,6 +80,8 @@ def plan(
         Pre-scaling windows, events and overrides.
     timezone
         Zone in which reasons name hours.
+    routing
+        Which topics may be split, and what is known of their keys.
 
     Examples
     --------
@@ -103,6 +105,7 @@ def plan(
     capacity, requested = policy.capacity_per_member, snapshot.replicas
     rate, rate_known = snapshot.arrival_rate
     lag, lag_known = snapshot.lag
+    memory = _gain(memory, snapshot, policy, capacity, lag if lag_known == 1 else None, now)
     memory = memory.saw(now, rate)
     trusted, distrust, careful = _judge(forecast, snapshot, now)
     if min(rate_known, lag_known) < 1:
@@ -144,7 +147,15 @@ def plan(
     size = ahead.first_choice(requested)
 
     dwelling = _dwelling(policy, knobs.dwell, max(most, 1))
-    stable = stabilize(size, requested, now, memory.history, dwelling, urgent=size > requested)
+    stable = stabilize(
+        size,
+        requested,
+        now,
+        memory.history,
+        dwelling,
+        urgent=size > requested,
+        backlog_falls=bool(want.backlog[0]),
+    )
     memory = replace(memory, history=stable.history)
     replicas, waits = stable.replicas, list(stable.reasons)
     if effect is not None and effect.exact[0] >= 0:
@@ -156,10 +167,10 @@ def plan(
         memory, history=changed(memory.history, now, requested, replicas), last_good=None if careful else replicas
     )
 
-    hot = _hot(snapshot, trusted, capacity, policy, knobs)
-    bound = _bound(want, curve, hot, ceiling, limit, policy, trusted, now)
-    is_full = replicas >= most and bound.start is not None and bound.start <= now
-    full = _FULL.get(bound.kind) if is_full else None
+    hot = hot_in(snapshot, trusted, capacity, policy, knobs)
+    bounded = bound(want.demand[:, 0], curve, hot, routing, ceiling, limit, policy, trusted, now)
+    is_full = replicas >= most and bounded.start is not None and bounded.start <= now
+    full = FULL.get(bounded.kind) if is_full else None
     reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size, full)
     reasons += [f"{rule.text} acts now" for rule in active(windows, now)] if windows else []
     if ceiling is not None and (why := downstream.reason(memory.downstream)):
@@ -173,10 +184,10 @@ def plan(
         group=snapshot.group,
         made_at=now,
         steps=tuple(steps),
-        bound_by=bound,
+        bound_by=bounded,
         reasons=tuple(dict.fromkeys(reasons)),
         lower_bound=lower_bound(loads.values(), capacity, is_pooled=not policy.cap_at_partitions),
-        proposals=proposals(hot, now, timezone) if hot else (),
+        proposals=remedies(hot, snapshot, capacity, routing, now, timezone) if hot else (),
     )
     return Planned(made, memory)
 
@@ -228,6 +239,26 @@ def _judge(
         why = f"the forecast lacks partition {names}"
         return None, why, [f"{why}; no member is given up meanwhile"]
     return forecast, None, []
+
+
+def _gain(
+    memory: PlannerMemory,
+    snapshot: GroupSnapshot,
+    policy: ScalingPolicy,
+    capacity: float,
+    lag: int | None,
+    now: datetime,
+) -> PlannerMemory:
+    """Take in, once a minute, what the members achieved under a backlog, and remember the lag for the next minute."""
+    if memory.has_seen(now):
+        return memory
+    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
+    grace = lead + policy.pause + timedelta(seconds=_MINUTE_S)
+    settled = not in_grace(memory.history, now, grace)
+    sample = downstream.sample_of(snapshot, memory.last_lag, memory.last_working, capacity, is_settled=settled)
+    if sample is not None:
+        memory = replace(memory, downstream=downstream.observe(memory.downstream, sample))
+    return replace(memory, last_lag=lag, last_working=snapshot.working if snapshot.members else None)
 
 
 def _missing_members(snapshot: GroupSnapshot, memory: PlannerMemory, policy: ScalingPolicy, now: datetime) -> list[str]:
@@ -329,53 +360,6 @@ def _per_cell(effect: Effects) -> Effects:
         np.maximum.reduceat(effect.ceiling, starts),
         np.maximum.reduceat(effect.factor, starts),
     )
-
-
-def _hot(
-    snapshot: GroupSnapshot, forecast: Forecast | None, capacity: float, policy: ScalingPolicy, knobs: Knobs
-) -> tuple[HotPartition, ...]:
-    if forecast is None or not policy.cap_at_partitions:
-        return ()
-    level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
-    rates = forecast.rates[:, :, level]
-    if float(rates.max(initial=0.0)) <= policy.hot_share * capacity:
-        return ()
-    by_number = {tp.partition: tp for tp in snapshot.partitions}
-    names = [by_number.get(p, TopicPartition(forecast.topic, p)) for p in forecast.partitions]
-    return hot_partitions(names, rates, forecast.origin, forecast.step, capacity, policy.hot_share)
-
-
-_FULL = {
-    BoundKind.PARTITION: "as many as the partitions can keep busy",
-    BoundKind.DOWNSTREAM: "what lies downstream takes no more",
-    BoundKind.MAX_REPLICAS: "max_replicas allows no more",
-}
-
-
-def _bound(
-    want: Wanted,
-    curve: CapacityCurve,
-    hot: tuple[HotPartition, ...],
-    ceiling: int | None,
-    limit: int,
-    policy: ScalingPolicy,
-    forecast: Forecast | None,
-    now: datetime,
-) -> Bound:
-    saturating = bound_of(hot)
-    if saturating is not None:
-        return saturating
-    top = float(curve.rates[min(ceiling if ceiling is not None else limit, curve.max_members)])
-    over = want.demand[:, 0] > top * (1 + 1e-9)
-    if over.any():
-        start = now + timedelta(seconds=float(CELLS.starts_s[int(np.argmax(over))]))
-        if ceiling is not None and ceiling < limit:
-            return Bound(BoundKind.DOWNSTREAM, None, start)
-        kind = BoundKind.PARTITION if limit < policy.max_replicas else BoundKind.MAX_REPLICAS
-        return Bound(kind, None, start)
-    if forecast is None:
-        return Bound(BoundKind.HISTORY)
-    return Bound()
 
 
 def _reasons(

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.bounding import UNROUTED, Routing
 from balancer.group import GroupProtocol, GroupSnapshot, Member, PartitionState
+from balancer.hotspots import HotKey
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
 from balancer.plan import ScalingPlan
@@ -45,6 +47,7 @@ class Inputs:
     memory: PlannerMemory
     rules: Sequence[Rule] = ()
     timezone: str = "UTC"
+    routing: Routing = UNROUTED
 
 
 def abridged(forecast: Forecast, near_level: float) -> Forecast:
@@ -163,6 +166,10 @@ def inputs_bytes(inputs: Inputs, forecast_name: str | None) -> bytes:
         "memory": inputs.memory.to_json(),
         "rules": [rule_to_json(rule) for rule in inputs.rules],
         "timezone": inputs.timezone,
+        "routing": {
+            "topics": sorted(inputs.routing.topics),
+            "keys": [[str(k.partition), k.key, k.rate, k.share] for k in inputs.routing.keys],
+        },
     }
     return zlib.compress(json.dumps(document, separators=(",", ":"), allow_nan=False).encode(), 1)
 
@@ -197,6 +204,7 @@ def inputs_of(body: bytes, forecast: Forecast | None) -> Inputs:
             PlannerMemory.from_json(value["memory"]),
             tuple(rule_from_json(rule) for rule in value["rules"]),
             value["timezone"],
+            _routing_from_json(value.get("routing")),
         )
     except (KeyError, TypeError, zlib.error) as error:
         raise ValueError(f"not the inputs of a decision: {error!r}") from error
@@ -218,7 +226,15 @@ def planned(inputs: Inputs) -> Planned:
         memory=inputs.memory,
         rules=inputs.rules,
         timezone=inputs.timezone,
+        routing=inputs.routing,
     )
+
+
+def _routing_from_json(value: Mapping[str, Any] | None) -> Routing:
+    if value is None:
+        return UNROUTED
+    keys = [HotKey(TopicPartition.parse(tp), key, rate, share) for tp, key, rate, share in value["keys"]]
+    return Routing(frozenset(value["topics"]), tuple(keys))
 
 
 def _snapshot_to_json(snapshot: GroupSnapshot) -> Json:

@@ -4,11 +4,16 @@ Each set is scaled to 6,000 records a minute on average; steps over a minute are
 counts. One member carries 1/12 to 1/40 of the p99.9 of the four weeks before the test week, the last of the set.
 Everything is learned or tuned on the history before it. Rivals with settings are tuned twice: fewest late records at
 no more than our hours, and fewest hours at no more than our late records (both on history).
+
+``work_hours`` is all records over one member's capacity: fewer member-hours serve them under no policy. The frontiers
+say what the best settings *in hindsight* would have reached on the test week: with the same information nobody chooses
+better than that.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -23,10 +28,11 @@ from typing import Any
 import numpy as np
 
 from balancer.knobs import Knobs
-from balancer.learning import learn_knobs, try_knobs
+from balancer.learning import Past, learn_knobs, try_knobs
 from balancer.rivals.tuning import Grid, Wish, choose, history_weeks, keda_grid, rate_grid, score
 from balancer.simulator.arrivals import ArrivalTrace
 from balancer.simulator.compare import limit_hours, run_rival
+from balancer.simulator.forecasts import ForecastBatch
 from balancer.simulator.outcome import Outcome
 from balancer.simulator.ticking import describe, run_headway
 from balancer.simulator.world import World, run_rule
@@ -113,10 +119,14 @@ def measure(
     outcomes["headway"] = run_headway(world, batch, knobs)
     seconds["headway_cpu_s"] = time.process_time() - began
     limit = limit_hours(world)
+    bounds: dict[str, Any] = {
+        "limit_hours": limit,
+        "work_hours": float(world.arrivals.sum()) / world.capacity / 3600,
+    }
 
     def figures() -> dict[str, Any]:
         measured = {k: replace(o, hours_vs_limit=o.hours / limit).figures() for k, o in outcomes.items()}
-        return {**measured, "knobs": knobs.to_json(), "seconds": seconds}
+        return {**measured, **bounds, "knobs": knobs.to_json(), "seconds": seconds}
 
     say(f"{name} {start_s:g} s: {describe(knobs)}: {line(outcomes['headway'], limit)}")
     for rival in ("static_peak", "perfect", "cron_last_week"):
@@ -143,6 +153,47 @@ def measure(
     outcomes["flink"] = run_rival("flink", world, Wish(late_share=1e-4))
     say(f"  {'flink':28s} {line(outcomes['flink'], limit)}")
     keep(figures())
+    bounds["frontier_in_hindsight"] = {
+        "headway": hindsight(world, batch, knobs),
+        "rate_reactive": front(*score(grids["rate_reactive"], world.setting(*test_week(world)))),
+    }
+    for policy_name, points in bounds["frontier_in_hindsight"].items():
+        kept = [p for p in points if p["late_share"] <= 1e-4]
+        say(f"  {policy_name} in hindsight: {kept[0] if kept else points[-1]}")
+    keep(figures())
+
+
+def test_week(world: World) -> tuple[np.ndarray, np.ndarray]:
+    """Return the run itself as the one row to simulate, and the minute before it."""
+    return world.arrivals[None], world.minutes[None, world.first_minute - 1]
+
+
+def hindsight(world: World, batch: ForecastBatch | None, knobs: Knobs) -> list[dict[str, float]]:
+    """Return what other knobs around the learned ones would have reached, had they been chosen on the run itself."""
+    if batch is None:
+        return []
+    before = world.minutes[None, world.first_minute - 4 : world.first_minute]
+    past = Past(world.arrivals[None], before, batch.cells()[None], batch.levels)
+    around = [
+        replace(knobs, trust_forecast=True, near_level=near, far_level=min(near, 0.8), slack=slack, floor=floor,
+                correction=correction)
+        for near, slack, (correction, floor) in itertools.product(
+            (0.7, 0.9, 0.98, 0.995), (0.0, 0.1, 0.2), ((0.0, 0.0), (0.1, 0.8)))
+    ]  # fmt: skip
+    setting = world.setting(past.minutes, past.before[:, -1])
+    tried = try_knobs(past, [knobs, *around], setting, frame_of(world), 24, (1.0,))
+    return front(tried.late, tried.hours, tried.rescales_per_day, most=24.0)
+
+
+def front(late: np.ndarray, hours: np.ndarray, changes: np.ndarray, most: float = np.inf) -> list[dict[str, float]]:
+    """Return the points that none beats in both late records and hours, the cheapest first."""
+    points: list[dict[str, float]] = []
+    for i in np.lexsort((late, hours)).tolist():
+        if changes[i] <= most and (not points or late[i] < points[-1]["late_share"]):
+            points.append(
+                {"late_share": float(late[i]), "hours": float(hours[i]), "rescales_per_day": float(changes[i])}
+            )
+    return points
 
 
 def line(outcome: Outcome, limit: float) -> str:

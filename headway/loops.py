@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from balancer.actuation import ActuationState
 from balancer.actuators.base import Actuator
+from balancer.bounding import Routing
 from balancer.control import KNOBS, ControlLoop, Tick
 from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavailable
 from balancer.group import GroupSnapshot
@@ -127,6 +128,7 @@ class GroupRunner:
         self.gate = ActGate(lambda: app.target_gate(name))
         self.desk = desk_of(service, app.store)
         advice = advice_of(app, name)
+        routing = Routing(frozenset(self.topics) & frozenset(app.settings.topics))
         self.loop = ControlLoop(
             GroupId(name),
             observer,
@@ -135,6 +137,7 @@ class GroupRunner:
             self.target,
             app.settings.policy(name),
             rules=self.rules,
+            routing=lambda: routing,
             timezone=app.settings.grid(name).timezone,
             intervals=MemberWatch(app.store, GroupId(name), self.topics),
             advise=lambda made, now: with_splits(made, advice(now)),

@@ -28,6 +28,9 @@ from headway.errors import HeadwayError
 
 POLICIES = ("headway", *RIVALS)
 LEARNING_ROWS = 3
+"""Weeks that knobs are learned on."""
+LEARNING_DAYS = 7
+"""Days that they are learned on where there are no such weeks."""
 
 
 def arrivals_of(series: ArrivalSeries, partitioned: bool) -> tuple[ArrivalTrace, int]:
@@ -78,14 +81,12 @@ def frame_of(world: World) -> Frame:
 
 
 def past_of(world: World, forecaster: BatchForecaster) -> Past | None:
-    """Return the history to learn on: three weeks where there are, else days; None with less than a day."""
+    """Return the history to learn on: three weeks where there are, else up to seven days; None with less than one."""
     end, minutes = world.first_minute, world.minutes
-    length = WEEK if end >= 2 * WEEK else DAY
-    usable = (end - LeadRidge.least_minutes()) // length
-    rows = int(min(LEARNING_ROWS, usable))
+    length, most = (WEEK, LEARNING_ROWS) if end >= 2 * WEEK else (DAY, LEARNING_DAYS)
+    rows = int(min(most, (end - LeadRidge.least_minutes()) // length))
     if rows < 1:
-        rows = int(min(LEARNING_ROWS, (end - 4) // DAY))
-        length = DAY
+        rows, length = int(min(LEARNING_DAYS, (end - 4) // DAY)), DAY
     if rows < 1:
         return None
     begins = [end - (k + 1) * length for k in range(rows)]

@@ -136,7 +136,7 @@ def is_settled(
     >>> is_settled(np.array([60.0, 50.0]), np.array([100.0, 100.0]), np.array([0, 1]))
     True
     """
-    load = np.bincount(owner, loads, capacity.size)
+    load = np.bincount(owner, loads, capacity.size).astype(np.float64)
     return _is_at_rest(load, loads, _limit(loads, capacity, skew_limit), capacity, owner)
 
 

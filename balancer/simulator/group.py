@@ -66,6 +66,8 @@ class SimulatedGroup:
         How partitions are shared among the working members; range by default.
     pause_moved_only
         True stalls moved partitions only, as Headway's own hand-over does.
+    downstream
+        Records/s that all members together can pass on, however many they are; None for no limit.
 
     Examples
     --------
@@ -93,12 +95,14 @@ class SimulatedGroup:
         working: int | None = None,
         sharing: Sharing = range_sharing,
         pause_moved_only: bool = False,
+        downstream: float | None = None,
     ) -> None:
         self.group = group
         self.trace = trace
         self.capacity = capacity
         self.sharing = sharing
         self.pause_moved_only = pause_moved_only
+        self.downstream = math.inf if downstream is None else downstream
         self._began = at
         self._offset_s = (at - trace.start).total_seconds()
         self._slot_s = float(min(trace.step_s, 15 if trace.partitioned else 60))
@@ -112,6 +116,8 @@ class SimulatedGroup:
         self._stalled_until = np.full(trace.queues, -math.inf)
         self.moved_load_s: list[float] = []
         """Per change of owners: records/s of the partitions that somebody had to stop, over one member's capacity."""
+        nothing: list[float | None] = [None] * trace.queues
+        self._served: tuple[float, NDArray[np.float64], list[float | None]] = (0.0, np.zeros(trace.queues), nothing)
         self._seen_members: tuple[Member, ...] = ()
         self._seen_with: tuple[Owners | None, int, int] = (None, 0, 0)
         self._partitions = tuple(TopicPartition(str(group), p) for p in range(trace.queues))
@@ -161,15 +167,15 @@ class SimulatedGroup:
         fleet = self.fleet
         arrived = self.arrived_by(until_s)
         if not self.trace.partitioned:
-            able = 0.0 if fleet.stalled_until_s > fleet.at_s else fleet.working * self.capacity
+            able = 0.0 if fleet.stalled_until_s > fleet.at_s else min(fleet.working * self.capacity, self.downstream)
             self.queues.pass_slot(until_s, arrived, able)
             return
+        each = min(self.capacity, self.downstream / max(fleet.working, 1))
         if self.pause_moved_only:
             serving = self._stalled_until <= fleet.at_s
-            each = self.capacity
         else:
             serving = None
-            each = 0.0 if fleet.stalled_until_s > fleet.at_s else self.capacity
+            each = 0.0 if fleet.stalled_until_s > fleet.at_s else each
         self.queues.pass_slot(
             until_s,
             arrived,
@@ -209,18 +215,31 @@ class SimulatedGroup:
         now, before = self._offset_s + minute, self._offset_s + max(minute - 60, -self._offset_s)
         rates = (self.trace.arrived_by(now) - self.trace.arrived_by(before)) / max(now - before, 1.0)
         backlog = self.queues.backlog
+        consumed = self._consumed()
         return GroupSnapshot(
             group=group,
             at=self.now,
             replicas=fleet.requested,
             members=self._members(),
             partitions={
-                tp: PartitionState(round(lag), rate)
-                for tp, lag, rate in zip(self._partitions, backlog.tolist(), rates.tolist(), strict=True)
+                tp: PartitionState(round(lag), rate, done)
+                for tp, lag, rate, done in zip(
+                    self._partitions, backlog.tolist(), rates.tolist(), consumed, strict=True
+                )
             },
             protocol=GroupProtocol.CLASSIC,
             generation=len(fleet.changes),
         )
+
+    def _consumed(self) -> list[float | None]:
+        """Return records/s served in the last minute, where somebody looked when it began; else that is not known."""
+        since, before, rates = self._served
+        elapsed = self.fleet.at_s - since
+        if elapsed < 60:
+            return rates if elapsed == 0 else [None] * self.trace.queues
+        rates = ((self.queues.served - before) / 60).tolist() if elapsed == 60 else [None] * self.trace.queues
+        self._served = (self.fleet.at_s, self.queues.served, rates)
+        return rates
 
     def _members(self) -> tuple[Member, ...]:
         """Return the members as they are; the same ones until owners or members change."""

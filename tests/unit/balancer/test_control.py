@@ -14,7 +14,8 @@ from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, StaleLead
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.member_capacity import MemberInterval
-from balancer.plan import ScalingPlan
+from balancer.memory import PlannerMemory
+from balancer.plan import BoundKind, ScalingPlan
 from balancer.plans.base import LeaderToken
 from balancer.plans.memory import MemoryPlanStore
 from balancer.policy import ScalingPolicy
@@ -135,6 +136,52 @@ def test_b29_an_action_without_effect_is_reported() -> None:
         tick = loop.tick(group.now, token)
         verdicts.append(tick.verdict.actuation.state if tick.verdict else None)
     assert ActuationState.INEFFECTIVE in verdicts
+
+
+@pytest.mark.parametrize("partitions", [1, 12])
+def test_k9_a_bottleneck_behind_the_members_stops_the_climb_and_takes_them_back(partitions: int) -> None:
+    counts = np.full((partitions, 300), 60 * 80.0 / partitions)  # 80 records/s; eight members would do, were it not
+    trace = ArrivalTrace(T0, 60, counts, partitioned=partitions > 1)
+    group = SimulatedGroup(
+        G, trace, capacity=10.0, start_s=120, pause_s=6, at=T0, working=2, downstream=20.0, pause_moved_only=True
+    )
+    store = MemoryPlanStore()
+    token = store.lead(G, "me", timedelta(hours=9))
+    assert token is not None
+    policy = replace(POLICY, cap_at_partitions=partitions > 1, max_replicas=12, rescales_per_day=200)
+    loop = ControlLoop(G, group, nothing, store, group, policy, knobs=Knobs(trust_forecast=False))
+    bounds, sizes = [], []
+    for _ in range(40):
+        group.advance_to(group.elapsed_s + 60)
+        tick = loop.tick(group.now, token)
+        assert tick.plan is not None
+        bounds.append(tick.plan.bound_by.kind)
+        sizes.append(group.fleet.requested)
+        if bounds[-1] is BoundKind.DOWNSTREAM:
+            break
+    assert max(sizes) > 2  # it climbed, as it had to
+    assert bounds[-1] is BoundKind.DOWNSTREAM  # found out that this brings nothing
+    assert sizes[-1] == 2  # and stepped back to what brought as much
+    assert tick.plan is not None
+    assert any("downstream is the bound" in reason for reason in tick.plan.reasons)
+    kept = PlannerMemory.from_json(store.learned(G, MEMORY) or {})
+    assert kept.downstream.limit == 2  # the next leader knows
+
+
+def test_b5_nobody_leaves_while_a_backlog_is_worked_off() -> None:
+    loop, group, _, token = make(rate=30.0)
+    loop.knobs = Knobs(trust_forecast=False, utilization=0.9, dwell=timedelta(minutes=3))
+    group.queues.backlog[:] = 9000.0
+    waited = []
+    for _ in range(60):
+        group.advance_to(group.elapsed_s + 60)
+        lag, before = float(group.queues.backlog.sum()), group.fleet.requested
+        loop.tick(group.now, token)
+        if group.fleet.requested < before:
+            assert lag <= 0.5 * 60 * before * 10.0
+        waited.append(lag)
+    assert max(waited) > 1000 and waited[-1] < 1.0
+    assert group.fleet.requested == 4
 
 
 def test_forecasts_scale_ahead_of_the_rise() -> None:

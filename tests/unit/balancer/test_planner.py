@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balancer.bounding import Routing
 from balancer.capacity import assigned_curve, pool_curve
 from balancer.errors import PolicyRefused
 from balancer.group import GroupSnapshot, Member, PartitionState
+from balancer.hotspots import HotKey
 from balancer.knobs import Knobs
 from balancer.plan import BoundKind
 from balancer.planner import plan
@@ -238,6 +240,68 @@ def test_e2_a_partition_beyond_one_member_bounds_the_plan() -> None:
     assert made.bound_by.id == "orders:0"
     assert made.replicas < 12  # no extra member helps
     assert {"split", "faster_member", "batching"} <= {p.kind for p in made.proposals}
+
+
+def hot_topic(share: float, at: float = 60.0) -> Forecast:
+    """Return a forecast whose partition 0 takes a share of it, and from ten o'clock on twice as much."""
+    total = np.array([at] * 12 + [2 * at] * 60)[:, None] * np.ones(3)
+    each = np.stack([total * share] + [total * (1 - share) / 23] * 23)
+    return Forecast("orders", NOW, timedelta(minutes=5), tuple(range(24)), LEVELS, each, total, "t", Rung.OWN_MODEL)
+
+
+def test_e1_e2_proposals_name_partition_hour_and_cure() -> None:
+    monday = replace(POLICY, assignment=AssignmentKind.PLANNED)  # NOW is a Monday, nine o'clock
+    seen = snapshot(4, 60.0, 0, 24)
+    plain = plan(seen, hot_topic(0.1), monday, NOW, timezone="Europe/Berlin").plan
+    assert (plain.bound_by.kind, plain.bound_by.id) == (BoundKind.PARTITION, "orders:0")
+    assert plain.bound_by.start == NOW + timedelta(hours=1)
+    texts = {p.kind: p.text for p in plain.proposals}
+    assert set(texts) == {"split", "faster_member", "batching"}
+    assert all(text.startswith("partition 0 passes one member's capacity on Monday 11:00") for text in texts.values())
+    assert "once its producers are routed" in texts["split"]
+    routed = plan(seen, hot_topic(0.1), monday, NOW, routing=Routing(frozenset({"orders"}))).plan
+    assert "split it into 2 lanes" in {p.kind: p.text for p in routed.proposals}["split"]
+
+
+def test_e6_a_hot_key_bounds_the_plan_and_no_split_is_proposed() -> None:
+    eve = HotKey(TopicPartition("orders", 0), "eve", 11.0, 1.1)
+    made = plan(
+        snapshot(4, 60.0, 0, 24), hot_topic(0.1), POLICY, NOW, routing=Routing(frozenset({"orders"}), [eve])
+    ).plan
+    assert (made.bound_by.kind, made.bound_by.id) == (BoundKind.KEY, "orders:0/eve")
+    kinds = {p.kind for p in made.proposals}
+    assert "key" in kinds and "split" not in kinds
+
+
+def test_e1_what_is_alone_already_is_not_to_be_isolated_and_a_faster_member_counts() -> None:
+    shared = snapshot(4, 60.0, 0, 24)
+    zero = TopicPartition("orders", 0)
+    rest = tuple(p for p in shared.partitions if p != zero)
+    alone = replace(shared, members=(Member("m-0", (zero,)), Member("m-1", rest)))
+    steady = hot_topic(0.075)  # 4.5, later 9 records/s: hot, but within one member
+    assert [p.kind for p in plan(shared, steady, POLICY, NOW).plan.proposals] == ["isolate"]
+    assert plan(alone, steady, POLICY, NOW).plan.proposals == ()
+    faster = replace(alone, members=(replace(alone.members[0], capacity=20.0), *alone.members[1:]))
+    assert plan(faster, hot_topic(0.1), POLICY, NOW).plan.bound_by.kind is not BoundKind.PARTITION
+
+
+def test_b15_sized_by_the_forecast_of_the_moment_when_members_work_and_steady_thereafter() -> None:
+    """A slow start (five minutes) under a rise: one jump ahead of it, no climb in steps, no way back."""
+    slow = replace(POOL, lead_time=timedelta(minutes=5))
+    memory, current, sizes = None, 3, []
+    for minute in range(90):
+        at = NOW + timedelta(minutes=minute)
+        rise = [20.0 if m < 30 else 120.0 for m in range(minute, minute + 360, 5)]
+        rate = 20.0 if minute <= 30 else 120.0  # of the last complete minute
+        seen = replace(snapshot(current, rate, working=current), at=at)
+        planned = plan(
+            seen, forecast(rise, origin=at), slow, at, knobs=Knobs(near_level=0.9, correction=0.0), memory=memory
+        )
+        memory, current = planned.memory, planned.plan.replicas
+        sizes.append(current)
+    up = next(m for m, size in enumerate(sizes) if size >= 13)
+    assert 15 <= up <= 25  # works at half past, and was not asked for an hour before
+    assert set(sizes[:up]) == {3} and set(sizes[up:]) == {sizes[up]}  # one step, and it stays
 
 
 def test_max_replicas_bounds_the_plan_and_says_from_when() -> None:
