@@ -19,7 +19,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +41,7 @@ from headway.simulation import frame_of, past_of, ridge_forecaster, setting_of
 
 WEEK = 10080
 RESULTS = Path(__file__).parent / "results" / "decisions.json"
+RIVALS = ("static_peak", "perfect", "cron_last_week", "rate_reactive", "keda_lag", "flink")
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -88,7 +89,12 @@ def minutes_of(folder: Path, wanted: TraceSet) -> np.ndarray:
 
 
 def measure(
-    name: str, start_s: float, folder: Path, say: Callable[[str], None], keep: Callable[[dict[str, Any]], None]
+    name: str,
+    start_s: float,
+    folder: Path,
+    say: Callable[[str], None],
+    keep: Callable[[dict[str, Any]], None],
+    rivals: Sequence[str] = RIVALS,
 ) -> None:
     """Measure every policy on one set at one start time; ``keep`` gets what there is after each stage."""
     wanted = SETS[name]
@@ -129,7 +135,7 @@ def measure(
         return {**measured, **bounds, "knobs": knobs.to_json(), "seconds": seconds}
 
     say(f"{name} {start_s:g} s: {describe(knobs)}: {line(outcomes['headway'], limit)}")
-    for rival in ("static_peak", "perfect", "cron_last_week"):
+    for rival in [r for r in ("static_peak", "perfect", "cron_last_week") if r in rivals]:
         outcomes[rival] = run_rival(rival, world, Wish(late_share=1e-4))
         say(f"  {rival:28s} {line(outcomes[rival], limit)}")
     keep(figures())
@@ -139,7 +145,7 @@ def measure(
         "rate_reactive": rate_grid(world.capacity, world.limit_replicas),
         "keda_lag": keda_grid(world.capacity, world.limit_replicas, None),
     }
-    for rival, grid in grids.items():
+    for rival, grid in [(r, g) for r, g in grids.items() if r in rivals]:
         scores = score(grid, world.setting(rows, before))
         for suffix, wish in (
             ("at_our_hours", Wish(hours=ours_hours)),
@@ -150,9 +156,10 @@ def measure(
             outcomes[label] = run_rule(world, policy, (words,))
             say(f"  {label:28s} {line(outcomes[label], limit)}")
         keep(figures())
-    outcomes["flink"] = run_rival("flink", world, Wish(late_share=1e-4))
-    say(f"  {'flink':28s} {line(outcomes['flink'], limit)}")
-    keep(figures())
+    if "flink" in rivals:
+        outcomes["flink"] = run_rival("flink", world, Wish(late_share=1e-4))
+        say(f"  {'flink':28s} {line(outcomes['flink'], limit)}")
+        keep(figures())
     bounds["frontier_in_hindsight"] = {
         "headway": hindsight(world, batch, knobs),
         "rate_reactive": front(*score(grids["rate_reactive"], world.setting(*test_week(world)))),
@@ -209,6 +216,9 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=Path(os.environ.get("HEADWAY_TRACES", "../shared/traces")))
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--starts", default="120,300")
+    parser.add_argument(
+        "--rivals", default=",".join(RIVALS), help="others keep their kept figures: they do not depend on ours"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     for name in args.sets.split(","):
@@ -217,13 +227,14 @@ def main() -> None:
             def keep(figures: dict[str, Any], name: str = name, start: str = start) -> None:
                 args.out.parent.mkdir(parents=True, exist_ok=True)
                 kept = json.loads(args.out.read_text()) if args.out.exists() else {}
-                kept.setdefault("decisions", {}).setdefault(name, {})[start] = figures
+                present = kept.setdefault("decisions", {}).setdefault(name, {}).get(start, {})
+                kept["decisions"][name][start] = {**present, **figures}
                 kept["machine"] = {"system": platform.platform(), "cores": os.cpu_count()}
                 kept["versions"] = {"python": sys.version.split()[0], "numpy": np.__version__}
                 kept["command"] = "python -m benchmarks.decisions"
                 args.out.write_text(json.dumps(kept, indent=1) + "\n")
 
-            measure(name, float(start), args.traces, lambda text: print(text, flush=True), keep)
+            measure(name, float(start), args.traces, lambda text: print(text, flush=True), keep, args.rivals.split(","))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from headway.member_watch import MemberWatch
 from headway.posting import Posting
 from headway.sections import Mode
 from headway.splitting import advice_of, with_splits
-from headway.what_if import planned_again
+from headway.what_if import changed_policy, planned_again
 from headway.wire import Document, instant, parse_instant
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ class GroupRunner:
         ----------
         changes
             ``policy`` (fields of :class:`ScalingPolicy`; durations as text), ``capacity`` (records/s of a member)
-            and ``demand_factor``; None leaves each as it is.
+            and ``demand_factor``; None leaves each as it is. With ``history`` (``from``, ``to``: the last four weeks
+            by default) the answer is what that span would have cost, instead of a plan.
         now
             Aware UTC.
 
@@ -220,8 +221,11 @@ class GroupRunner:
         view = self.app.view(self.name)
         if view.snapshot is None:
             raise NotReady(f"group {self.name} has not been seen yet; the first tick comes within seconds")
+        if changes.get("history") is not None:
+            return self._past_cost(changes, now)
         forecast, knobs = self.latest_forecast(GroupId(self.name), now), self.loop.knobs
         again = partial(planned_again, knobs=knobs, rules=self.rules(now), timezone=self.loop.timezone)
+        again = partial(again, routing=self.loop.routing())
         asked = (view.snapshot, forecast, self.loop.learned_policy(), dict(changes), now)
         return again(*asked) if self.app.thinkers is None else self.app.thinkers.run(again, *asked)
 
@@ -234,6 +238,21 @@ class GroupRunner:
         if kept is not None and now - parse_instant(kept["at"]) < LEARN_EVERY:
             return f"knobs: not due, learned at {kept['at']}"
         return self.topics[0], self.loop.learned_policy(), now
+
+    def _past_cost(self, changes: Mapping[str, Any], now: datetime) -> Document:
+        from headway.past_cost import past_cost
+
+        if len(self.topics) != 1:
+            raise NotReady(f"the past is told for groups of one topic, {self.name} reads {len(self.topics)}")
+        policy = changed_policy(self.loop.learned_policy(), changes.get("policy") or {}, changes.get("capacity"))
+        history = self.service.history(self.topics[0], now)
+        if history is None:
+            raise NotReady(f"nothing is recorded of {self.topics[0]} yet")
+        span, factor = changes["history"], changes.get("demand_factor")
+        start, end = (None if span.get(k) is None else parse_instant(span[k]) for k in ("from", "to"))
+        asked = (history, policy, self.loop.knobs or Knobs(), start, end, 1.0 if factor is None else factor)
+        told = past_cost(*asked) if self.app.thinkers is None else self.app.thinkers.run(past_cost, *asked)
+        return {"group": self.name, "history": told}
 
     def learn(self) -> str:
         """Learn the planner's knobs anew once a week, keep them, and plan with them from the next tick on."""

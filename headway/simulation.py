@@ -129,8 +129,11 @@ class Simulation:
     limit_hours: float
     seconds: dict[str, float]
 
-    def document(self) -> dict[str, Any]:
-        """Return the JSON document."""
+    def document(self, price: float | None = None) -> dict[str, Any]:
+        """Return the JSON document; with a price of a member-hour, what each policy cost."""
+        told = {name: outcome.figures() for name, outcome in self.outcomes.items()}
+        if price is not None:
+            told = {name: {**figures, "cost": price * figures["hours"]} for name, figures in told.items()}
         return {
             "from": self.world.start,
             "to": self.world.end,
@@ -138,7 +141,7 @@ class Simulation:
             "limit_hours": self.limit_hours,
             "knobs": None if self.knobs is None else self.knobs.to_json(),
             "seconds": self.seconds,
-            "policies": {name: outcome.figures() for name, outcome in self.outcomes.items()},
+            "policies": told,
         }
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from balancer.bounding import UNROUTED, Routing
 from balancer.errors import PolicyRefused
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
@@ -32,6 +33,7 @@ def planned_again(
     knobs: Knobs | None = None,
     rules: Sequence[Rule] = (),
     timezone: str = "UTC",
+    routing: Routing = UNROUTED,
 ) -> Document:
     """Return the plan under changed assumptions, with its ``estimate`` of member-hours, cost and lateness.
 
@@ -44,7 +46,7 @@ def planned_again(
         and ``demand_factor``; None leaves each as it is.
     now
         Aware UTC.
-    knobs, rules, timezone
+    knobs, rules, timezone, routing
         As the control loop plans with.
 
     Raises
@@ -56,7 +58,7 @@ def planned_again(
     factor = changes.get("demand_factor")
     if factor is not None and isinstance(forecast, Forecast):
         forecast = replace(forecast, rates=forecast.rates * factor, total=forecast.total * factor)
-    made = plan(snapshot, forecast, policy, now, knobs=knobs, rules=rules, timezone=timezone).plan
+    made = plan(snapshot, forecast, policy, now, knobs=knobs, rules=rules, timezone=timezone, routing=routing).plan
     guess = estimate(
         made.steps,
         forecast if isinstance(forecast, Forecast) else None,

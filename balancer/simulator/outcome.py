@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.simulator.group import SimulatedGroup
-from balancer.simulator.queues import late_records, latencies, weighted_quantiles
+from balancer.simulator.queues import late_arrivals, latencies, weighted_quantiles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +53,7 @@ class Outcome:
     changes: tuple[tuple[datetime, int], ...] = ()
     notes: tuple[str, ...] = ()
     late_per_hour: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """Late records by the hour of the run in which they arrived."""
 
     def figures(self) -> dict[str, Any]:
         """Return the JSON-able figures under their public names."""
@@ -67,12 +69,15 @@ def conclude(group: SimulatedGroup, start: datetime, first: int, slo_s: float, n
     elapsed = group.elapsed_s
     group.queues.close(slo_s)
     late = total = 0.0
+    per_hour = np.zeros(max(math.ceil(elapsed / 3600), 1))
     waits: list[NDArray[np.float64]] = []
     weights: list[NDArray[np.float64]] = []
     for queue in range(group.trace.queues):
         curves = group.queues.log.curves(queue)
-        queue_late, queue_total = late_records(curves, slo_s)
-        late, total = late + queue_late, total + queue_total
+        arrived_s, queue_late = late_arrivals(curves, slo_s)
+        hour = np.minimum((arrived_s // 3600).astype(np.int64), per_hour.size - 1)
+        per_hour += np.bincount(hour, queue_late, per_hour.size)
+        late, total = late + float(queue_late.sum()), total + float(curves[1][-1])
         wait, weight = latencies(curves)
         waits.append(wait)
         weights.append(weight)
@@ -93,4 +98,5 @@ def conclude(group: SimulatedGroup, start: datetime, first: int, slo_s: float, n
         else None,
         changes=((start, first), *((start + timedelta(seconds=s), n) for s, n in fleet.changes)),
         notes=notes,
+        late_per_hour=per_hour,
     )

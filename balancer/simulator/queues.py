@@ -134,15 +134,23 @@ def late_records(curves: tuple[NDArray[np.float64], ...], slo_s: float) -> tuple
 
     Exact: within each cell between two breakpoints of ``A(t)`` and ``S(t + slo)`` both are straight lines.
     """
+    _, late = late_arrivals(curves, slo_s)
+    return float(late.sum()), float(curves[1][-1]) if curves[0].size >= 2 else 0.0
+
+
+def late_arrivals(
+    curves: tuple[NDArray[np.float64], ...], slo_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return when the late records of one queue's slots arrived: (begin of a cell in seconds, late records in it)."""
     start, arrived, served, capacity = curves
     if start.size < 2:
-        return 0.0, 0.0
+        return np.zeros(0), np.zeros(0)
     length = np.diff(start)
     rate = np.diff(arrived) / length
     cells = np.unique(np.concatenate([start, start - slo_s]))
     cells = cells[(cells >= start[0]) & (cells <= start[-1] - slo_s)]
     if cells.size < 2:
-        return 0.0, float(arrived[-1])
+        return np.zeros(0), np.zeros(0)
     here, size = cells[:-1], np.diff(cells)
     now = np.clip(np.searchsorted(start, here, side="right") - 1, 0, length.size - 1)
     then = np.clip(np.searchsorted(start, here + slo_s, side="right") - 1, 0, length.size - 1)
@@ -157,7 +165,7 @@ def late_records(curves: tuple[NDArray[np.float64], ...], slo_s: float) -> tuple
     late_s = np.where(
         (ahead > 0) & (behind > 0), size, np.where(ahead > 0, crossing, np.where(behind > 0, size - crossing, 0.0))
     )
-    return float((rate[now] * late_s).sum()), float(arrived[-1])
+    return here, rate[now] * late_s
 
 
 def latencies(curves: tuple[NDArray[np.float64], ...], points: int = 3) -> tuple[NDArray[np.float64], ...]:

@@ -147,12 +147,28 @@ def post_arrivals(topic: str, body: Arrivals, app: App) -> Response:
     return as_json(encode({"rows": done.rows, "steps": done.steps, "partitions": done.partitions}))
 
 
+class WhatIfSpan(_Strict):
+    """A span of the recorded past; without an edge, the last four weeks up to now."""
+
+    start: Annotated[str | None, Field(alias="from")] = None
+    end: Annotated[str | None, Field(alias="to")] = None
+
+    @field_validator("start", "end")
+    @classmethod
+    def _instant(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_instant(value)
+        return value
+
+
 class WhatIfBody(_Strict):
     """What to assume instead: policy fields, a capacity, or a factor on the demand."""
 
     policy: Annotated[dict[str, Any], Field(default_factory=dict)]
     capacity: Annotated[float | None, Field(gt=0, lt=1e12)] = None
     demand_factor: Annotated[float | None, Field(gt=0, lt=1000)] = None
+    history: WhatIfSpan | None = None
+    """Instead of a plan: what this span of the recorded past would have cost; ``{}`` is the last four weeks."""
 
 
 @router.post("/groups/{group}/plan", summary="What if")
@@ -165,5 +181,5 @@ async def what_if(group: str, body: WhatIfBody, request: Request, app: App) -> R
     if slots.locked():
         return problem(429, "Busy", "other what-ifs are under way; come back", headers={"Retry-After": "2"})
     async with slots:
-        document = await run_in_threadpool(app.what_if, group, body.model_dump(), app.clock())
+        document = await run_in_threadpool(app.what_if, group, body.model_dump(by_alias=True), app.clock())
     return as_json(encode(document))

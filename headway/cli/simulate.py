@@ -44,7 +44,8 @@ def command(
         str, typer.Option(help="Names by commas, or all.")
     ] = "headway,rate_reactive,static_peak,perfect",
     decisions: Annotated[Path | None, typer.Option(help="Write policy,timestamp,replicas at each change.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report (extra page).")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
+    price: Annotated[float | None, typer.Option(min=0, help="Money per member-hour, to tell the cost.")] = None,
     late_target: Annotated[float, typer.Option(help="Share of records that may be late.")] = 1e-4,
     rescales_per_day: Annotated[int, typer.Option(min=1, help="Budget of changes a day.")] = 24,
     timezone: sources.Timezone = "UTC",
@@ -108,13 +109,13 @@ def command(
     if report is not None:
         from headway.report_simulation import write_report
 
-        write_report(report, result, title=found.topic)
+        write_report(report, result, title=found.topic, price=price)
         say(f"report: {report}")
     if json:
         more = {} if splits is None else splits.document()
-        emit_json({**result.document(), "step_s": found.grid.step_s, "gaps": gaps, **more})
+        emit_json({**result.document(price), "step_s": found.grid.step_s, "gaps": gaps, **more})
     else:
-        _print(result)
+        _print(result, price)
         if splits is not None:
             splits.tell(say)
 
@@ -126,7 +127,7 @@ def _write_decisions(path: Path, result: Simulation) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _print(result: Simulation) -> None:
+def _print(result: Simulation, price: float | None) -> None:
     rows = [
         [
             name,
@@ -137,10 +138,12 @@ def _print(result: Simulation) -> None:
             round(o.hours, 1),
             o.rescales_per_day,
             o.hours_vs_limit,
+            *([] if price is None else [round(price * o.hours, 2)]),
         ]
         for name, o in result.outcomes.items()
     ]
-    emit_table(["policy", "late", "p50 s", "p99 s", "p99.9 s", "hours", "changes/day", "hours / limit"], rows)
+    header = ["policy", "late", "p50 s", "p99 s", "p99.9 s", "hours", "changes/day", "hours / limit"]
+    emit_table([*header, *([] if price is None else ["cost"])], rows)
     for name, outcome in result.outcomes.items():
         for note in outcome.notes:
             say(f"{name}: {note}")

@@ -233,6 +233,10 @@ def test_what_if_changes_nothing(application, client):
     application.what_if = lambda group, changes, now: seen.append((group, changes)) or {"replicas": 4}
     assert client.post("/v1/groups/orders/plan", json={"capacity": 50}).json() == {"replicas": 4}
     assert seen[0][1]["capacity"] == 50
+    span = {"from": "2026-01-05T00:00:00Z", "to": None}
+    assert client.post("/v1/groups/orders/plan", json={"history": {"from": span["from"]}}).status_code == 200
+    assert seen[-1][1]["history"] == span
+    assert client.post("/v1/groups/orders/plan", json={"history": {"from": "yesterday"}}).status_code in (400, 422)
     assert client.post("/v1/groups/orders/plan", json={"capacity": -1}).status_code == 422
 
 

@@ -146,6 +146,8 @@ def test_what_if_changes_nothing(application, runner, target):
     capped = runner.what_if({"policy": {"max_replicas": 3, "slo": "30s"}}, NOW)
     assert stronger <= as_it_is
     assert capped["steps"][-1]["replicas"] <= 3
+    with pytest.raises(NotReady, match="no whole day"):
+        runner.what_if({"history": {}}, NOW)
     assert (target.current("orders"), application.plans.latest("orders")) == before
     for wrong in (
         {"max_replica": 3},

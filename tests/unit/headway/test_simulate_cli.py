@@ -69,7 +69,20 @@ def test_a_report_is_one_self_contained_file(trace: Path, tmp_path: Path) -> Non
     assert main(simulate(trace, "--policies", "static_peak,perfect", "--report", str(path))) == 0
     text = path.read_text(encoding="utf-8")
     assert "Requested members over arrivals" in text
-    assert "<script src=" not in text
+    assert "<script src=" not in text and "http" not in text.replace("http-equiv", "")
+    assert "Late records by hour of arrival" in text
+    assert all(f'data-of="{name}"' in text for name in ("static_peak", "perfect"))
+
+
+def test_what_it_cost_is_told_where_a_member_hour_has_a_price(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.html"
+    more = ("--policies", "static_peak", "--price", "0.5", "--json", "--report", str(path))
+    assert main(simulate(trace, *more)) == 0
+    figures = json.loads(capsys.readouterr().out)["policies"]["static_peak"]
+    assert figures["cost"] == pytest.approx(0.5 * figures["hours"])
+    assert f"{figures['cost']:,.2f}" in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
