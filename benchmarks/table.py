@@ -79,8 +79,28 @@ def _decisions(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
             where = f"{name}, start time {start} s"
             yield f"{where}: late messages, %", 100 * ours["late_share"], "≤ 0.01", ours["late_share"] <= 1e-4
             yield f"{where}: rescales a day", ours["rescales_per_day"], "≤ 24", ours["rescales_per_day"] <= 24
+            rules = [policies[k] for k in ("rate_reactive_at_our_late", "rate_reactive_at_our_hours") if k in policies]
+            if name in _NOT_SEASONAL:
+                worse = max((min(_ratio(ours, r, "hours"), _ratio(ours, r, "late_share")) for r in rules), default=0.0)
+                yield f"{where}: hours or late ÷ tuned rate rule", worse, "≤ 1.05", worse <= 1.05
+                continue
             limit = 1.25 if name == "worldcup" else 1.10
             yield f"{where}: hours ÷ clairvoyant", ours["hours_vs_limit"], f"≤ {limit}", ours["hours_vs_limit"] <= limit
+            for rule in rules[:1]:
+                goal = "≤ 0.8"
+                if "work_hours" in policies:
+                    goal += f" (all work: {policies['work_hours'] / rule['hours']:.2f})"
+                share = _ratio(ours, rule, "hours")
+                yield f"{where}: hours ÷ tuned rate rule", share, goal, share <= 0.8
+
+
+_NOT_SEASONAL = ("aws_elb", "twitter", "crane")
+
+
+def _ratio(ours: dict[str, Any], rule: dict[str, Any], figure: str) -> float:
+    """Return ours over the rule's; one where both are as good as nothing."""
+    least = 1e-6 if figure == "late_share" else 1e-9
+    return float(max(ours[figure], least) / max(rule[figure], least))
 
 
 def _assignment(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:

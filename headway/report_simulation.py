@@ -21,7 +21,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7
 """Okabe and Ito's, somewhat darker where white would swallow them: told apart with any colour vision."""
 SHOWN = 3
 """Curves that are drawn at first; the others wait in the legend."""
-_WIDTH, _HEIGHT, _LATE, _LEFT, _RIGHT = 1120, 340, 130, 52, 60
+_WIDTH, _HEIGHT, _LATE, _LEFT, _RIGHT = 1120, 340, 130, 52, 72
 _POINTS = 2000
 
 
@@ -64,7 +64,7 @@ def _sentence(result: Simulation, price: float | None) -> str:
     """Say in a sentence what came of it."""
     name = "headway" if "headway" in result.outcomes else next(iter(result.outcomes))
     ours = result.outcomes[name]
-    cost = "" if price is None else f", {price * ours.hours:,.2f} in money"
+    cost = "" if price is None else f" at a cost of {price * ours.hours:,.2f}"
     text = f"{name}: {ours.hours:,.0f} member-hours{cost}, {_share(ours.late_share)} of the records late, "
     text += f"{ours.rescales_per_day:.1f} changes a day"
     peak = result.outcomes.get("static_peak")
