@@ -24,6 +24,8 @@ Booleans = NDArray[np.bool_]
 
 TICK_S = 60.0
 GUARD_S = 30.0
+EDGE_SHARE = 0.85
+"""Share of the next cell that counts at once: a step (a shop that opens) is no ramp, and its mean comes too late."""
 REACTIVE_DRAIN_S = 120.0
 ACTIVATION_RECORDS = 0.5
 """Fewer expected records than this in a cell need nobody, where zero members are allowed."""
@@ -197,7 +199,8 @@ def _needed_now(need: Integers, load: Floats, frame: Frame, at_least: Integers |
     now: Integers = need[: frame.near].max(axis=0)
     if frame.onward > 0:
         last, following = load[frame.near - 1], load[frame.near]
-        then = frame.curve.need(last + frame.onward * np.maximum(following - last, 0.0))
+        line = last + frame.onward * np.maximum(following - last, 0.0)
+        then = frame.curve.need(np.maximum(line, EDGE_SHARE * following))
         now = np.maximum(now, np.minimum(then, need[frame.near]))
     if at_least is not None:
         now = np.maximum(now, min(int(at_least[: frame.covered[0] + 1].max()), frame.max_replicas))

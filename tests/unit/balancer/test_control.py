@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from balancer.actuation import Actuation, ActuationState
+from balancer.actuators.board import ScalerBoard
 from balancer.control import CAPACITY, KNOBS, LEAD_TIME, MEMORY, ControlLoop
 from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, StaleLeader, TargetUnavailable
 from balancer.group import GroupSnapshot
@@ -21,6 +22,7 @@ from balancer.plans.memory import MemoryPlanStore
 from balancer.policy import ScalingPolicy
 from balancer.simulator.arrivals import ArrivalTrace
 from balancer.simulator.group import SimulatedGroup
+from balancer.simulator.outcome import conclude
 from forecaster.forecast import Forecast, NoForecast, Rung
 from forecaster.topics import GroupId
 
@@ -239,3 +241,59 @@ def test_lead_times_are_measured_by_verification_and_outlive_a_restart() -> None
     assert kept["measured_s"][0] == 120.0
     again = ControlLoop(G, group, nothing, store, group, loop.policy)
     assert again.learned_policy().lead_time == timedelta(seconds=kept["seconds"])
+
+
+def test_a_group_sleeps_through_the_silence_and_wakes_before_the_first_record() -> None:
+    """Zero is a size, end to end: the loop, its simulated members, and what KEDA's scaler would be told meanwhile."""
+    minutes = np.array([0.0] * 120 + [1800.0] * 60 + [0.0] * 120)  # two hours of silence, one of 30 records/s, silence
+    group = SimulatedGroup(
+        G, ArrivalTrace(T0, 60, minutes[None]), capacity=10.0, start_s=120, pause_s=6, at=T0, working=2
+    )
+    board, store = ScalerBoard(), MemoryPlanStore()
+    token = store.lead(G, "me", timedelta(hours=9))
+    assert token is not None
+
+    def known(name: GroupId, now: datetime) -> Forecast:
+        begin = int((now - T0).total_seconds() // 60)
+        ahead = np.array(
+            [minutes[begin + m : begin + m + 5].mean() if begin + m < 300 else 0.0 for m in range(0, 360, 5)]
+        )
+        total = np.repeat(ahead[:, None] / 60, 3, axis=1)
+        return Forecast(
+            "orders", now, timedelta(minutes=5), (0,), (0.5, 0.9, 0.99), total[None], total, "t", Rung.OWN_MODEL
+        )
+
+    policy = replace(POLICY, min_replicas=0)
+    loop = ControlLoop(G, group, known, store, group, policy, knobs=Knobs(dwell=timedelta(minutes=5), price_h=0.05))
+    active: list[bool] = []
+    for minute in range(300):
+        if minute:
+            group.advance_to(minute * 60.0)
+        tick = loop.tick(group.now, token)
+        assert tick.plan is not None
+        board.scale(G, tick.plan.replicas, group.now)
+        posted = board.fresh(G, group.now)
+        active.append(posted is not None and posted.replicas > 0)  # IsActive, as the external scaler answers it
+        if minute == 120:
+            assert group.fleet.working >= 3  # awake when the first record comes
+    outcome = conclude(group, T0, 2, 60.0)
+    assert outcome.late_share == 0.0
+    assert not any(active[10:110]) and all(active[119:180]) and not any(active[200:])
+    assert group.fleet.requested == 0
+
+
+def test_a_record_that_nobody_foresaw_activates_a_sleeping_group_at_once() -> None:
+    minutes = np.array([0.0] * 30 + [60.0] + [0.0] * 29)
+    group = SimulatedGroup(
+        G, ArrivalTrace(T0, 60, minutes[None]), capacity=10.0, start_s=30, pause_s=0, at=T0, working=0
+    )
+    store = MemoryPlanStore()
+    token = store.lead(G, "me", timedelta(hours=9))
+    assert token is not None
+    loop = ControlLoop(G, group, nothing, store, group, replace(POLICY, min_replicas=0))
+    run(loop, group, token, 30)
+    assert group.fleet.requested == 0
+    run(loop, group, token, 1)
+    assert group.fleet.requested >= 1
+    run(loop, group, token, 3)
+    assert group.queues.backlog.sum() == 0

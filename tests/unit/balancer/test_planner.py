@@ -382,3 +382,69 @@ def test_d22_the_horizon_of_the_plan_is_in_time() -> None:
 def test_an_unknown_assignor_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(PolicyRefused, match="assignor=rang must be one of range, roundrobin"):
         ScalingPolicy(assignor="rang")
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky", "uniform"])
+def test_b16_scale_only_groups_get_the_even_division_that_really_helps(assignor: str) -> None:
+    """Twelve even partitions: five members are no faster than four (the busiest has three), six are."""
+    lone = replace(POLICY, assignor=assignor, assignment=AssignmentKind.SCALE_ONLY)
+    knobs = Knobs(near_level=0.5, far_level=0.5, floor=0.0, correction=0.0)
+    made = plan(snapshot(4, 41.0, 0, 12), forecast([41.0] * 72, 12), lone, NOW, knobs=knobs).plan
+    assert made.replicas == 6  # 41 records/s want five members of ten; under this assignor five are as slow as four
+    assert all(s.replicas in (1, 2, 3, 4, 6, 12) for s in made.steps)
+
+
+broken = st.fixed_dictionaries(
+    {
+        "age_min": st.sampled_from([0, 0, 1, 30, -30]),
+        "capacity": st.sampled_from([10.0, 10.0, None]),
+        "replicas": st.sampled_from([7, 7, None]),
+        "members": st.sampled_from([7, 7, 3, 0]),
+        "known": st.sampled_from([2, 2, 1, 0]),
+        "lag": st.sampled_from([0, 0, None]),
+        "forecast": st.sampled_from(["whole", "whole", "partial", "old", "gone", "future"]),
+    }
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(broken, min_size=1, max_size=12))
+def test_whatever_breaks_in_whatever_order_nobody_is_given_up(faults: list[dict[str, object]]) -> None:
+    """Seven members, two records a second: only ticks at which everything is known may take one away."""
+    knobs, memory = Knobs(dwell=timedelta(minutes=2), price_h=0.0), None
+    for minute, fault in enumerate(faults):
+        at = NOW + timedelta(minutes=minute)
+        working = int(fault["members"])  # type: ignore[call-overload]
+        seen = snapshot(7, 2.0, 0, 2, working)
+        states = {
+            tp: PartitionState(fault["lag"], 1.0 if n < int(fault["known"]) else None, why="away")  # type: ignore[arg-type, call-overload]
+            for n, tp in enumerate(seen.partitions)
+        }
+        seen = replace(
+            seen,
+            at=at - timedelta(minutes=int(fault["age_min"])),  # type: ignore[call-overload]
+            replicas=fault["replicas"],
+            partitions=states,
+        )
+        late = {"old": -1, "future": 1}.get(str(fault["forecast"]), 0)
+        given_forecast = forecast(
+            [2.0] * 72, 1 if fault["forecast"] == "partial" else 2, at + late * timedelta(hours=1)
+        )
+        is_whole = fault == {
+            "age_min": fault["age_min"], "capacity": 10.0, "replicas": 7, "members": working, "known": 2, "lag": 0,
+            "forecast": "whole",
+        } and working == 7 and fault["age_min"] in (0, 1)  # fmt: skip
+        planned = plan(
+            seen,
+            None if fault["forecast"] == "gone" else given_forecast,
+            replace(POOL, capacity_per_member=fault["capacity"]),  # type: ignore[arg-type]
+            at,
+            knobs=knobs,
+            memory=memory,
+        )
+        memory = planned.memory
+        if not is_whole and fault["replicas"] is not None:
+            assert planned.plan.replicas >= 7
+            assert planned.plan.reasons
+        if is_whole and planned.plan.replicas < 7:
+            return

@@ -179,3 +179,17 @@ def test_every_rival_runs_and_perfect_is_the_limit() -> None:
         assert {"late_share", "p50_s", "p99_s", "p999_s", "hours", "rescales", "rescales_per_day"} <= set(
             outcome.figures()
         )
+
+
+def test_b31_what_an_hpa_does_after_a_spike_is_seen_before_it_is_applied() -> None:
+    """Default behaviour: all the way up in a minute, nothing for five minutes, then all the way down at once."""
+    rule = KedaLag(np.array([10.0]), 64)
+    have, sizes = 4, []
+    for k in range(40):
+        have = int(rule.decide(seen(k * 15.0, 640.0 if k < 8 else 40.0, 0.0, have))[0])
+        sizes.append(have)
+    assert sizes[:4] == [8, 16, 32, 64]
+    last_high = max(k for k in range(8) if sizes[k] == 64)
+    first_low = next(k for k in range(8, 40) if sizes[k] < 64)
+    assert 300 <= (first_low - last_high) * 15 <= 330
+    assert sizes[first_low] == 4 and set(sizes[first_low:]) == {4}
