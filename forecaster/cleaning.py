@@ -93,24 +93,32 @@ def mask_one_offs(logs: Floats, steps_per_day: int) -> Floats:
     np.float64(5.0)
     """
     day, week = steps_per_day, 7 * steps_per_day
-    rows, length = logs.shape
+    length = logs.shape[1]
     if length <= 2 * day:
         return logs
-    padded = np.full((rows, length + 2 * week), np.nan)
-    padded[:, week : week + length] = logs
-    others = np.stack([padded[:, week + lag : week + lag + length] for lag in (-week, -day, day, week)])
-    known = np.isfinite(others)
     apart = np.abs(logs[:, day:] - logs[:, :-day])
     finite = np.isfinite(apart)
     usual = np.where(finite, apart, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
-    limit = np.maximum(ONE_OFF_LOG, _ONE_OFF_SCALES * usual)[:, None]
-    above = logs > np.where(known, others, -np.inf).max(axis=0) + limit
-    below = logs < np.where(known, others, np.inf).min(axis=0) - limit
-    sure = (known.sum(axis=0) >= 3) & known[2:].any(axis=0)
-    odd = (above | below) & sure
+    limit = np.maximum(ONE_OFF_LOG, _ONE_OFF_SCALES * usual)
+    # what is near yesterday or tomorrow is no one-off: the few cells left are compared with all four times
+    far = ~(apart <= limit[:, None])
+    suspect = np.isfinite(logs)
+    suspect[:, day:] &= far
+    suspect[:, :-day] &= far
+    row, at = np.nonzero(suspect)
+    if row.size == 0:
+        return logs
+    others = np.full((4, row.size), np.nan)
+    for k, lag in enumerate((-week, -day, day, week)):
+        inside = (at + lag >= 0) & (at + lag < length)
+        others[k, inside] = logs[row[inside], at[inside] + lag]
+    known = np.isfinite(others)
+    value, away = logs[row, at], limit[row]
+    above = value > np.where(known, others, -np.inf).max(axis=0) + away
+    below = value < np.where(known, others, np.inf).min(axis=0) - away
+    odd = (above | below) & (known.sum(axis=0) >= 3) & known[2:].any(axis=0)
     if not odd.any():
         return logs
     out = logs.copy()
-    where = np.nonzero(odd)
-    out[where] = np.nanmedian(others[:, where[0], where[1]], axis=0)
+    out[row[odd], at[odd]] = np.nanmedian(others[:, odd], axis=0)
     return out

@@ -101,9 +101,13 @@ def features_at(logs: Floats, steps_per_day: int, origins: Sequence[int], leads:
     day, week = steps_per_day, 7 * steps_per_day
     rows = logs.shape[0]
     lead = np.asarray(leads, dtype=np.int64)
-    pad = (WEEK_LAGS + 1) * week + (int(lead.max()) // week + 1) * week
-    x = np.concatenate([np.full((rows, pad), np.nan), logs], axis=1).astype(np.float32)
-    t = np.asarray(origins, dtype=np.int64) + pad
+    origin = np.asarray(origins, dtype=np.int64)
+    reach = (WEEK_LAGS + 1) * week + (int(lead.max()) // week + 1) * week
+    since = max(0, int(origin.min()) - reach)  # nothing older is looked at, and nothing after the last origin
+    pad = reach - (int(origin.min()) - since)
+    seen = logs[:, since : int(origin.max())]
+    x = np.concatenate([np.full((rows, pad), np.nan, np.float32), seen.astype(np.float32)], axis=1)
+    t = origin - since + pad
     known = np.isfinite(x)
     sums = np.zeros((rows, x.shape[1] + 1))
     np.cumsum(np.where(known, x, 0.0), axis=1, out=sums[:, 1:])

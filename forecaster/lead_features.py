@@ -42,18 +42,23 @@ def lead_features(logs: Floats, steps_per_day: int, origins: Sequence[int], lead
     step_s = 86_400 // day
     rows = logs.shape[0]
     lead = np.asarray(leads, dtype=np.int64)
-    pad = week + day
-    x = np.concatenate([np.full((rows, pad), np.nan), logs], axis=1)
-    t = np.asarray(origins, dtype=np.int64) + pad
+    origin = np.asarray(origins, dtype=np.int64)
+    reach = week + day
+    since = max(0, int(origin.min()) - reach)  # nothing older is looked at, and nothing after the last origin
+    pad = reach - (int(origin.min()) - since)
+    x = np.concatenate([np.full((rows, pad), np.nan), logs[:, since : int(origin.max())]], axis=1)
+    t = origin - since + pad
     known = np.isfinite(x)
-    sums = np.zeros((rows, x.shape[1] + 1))
-    np.cumsum(np.where(known, x, 0.0), axis=1, out=sums[:, 1:])
-    counts = np.zeros((rows, x.shape[1] + 1), np.int32)
-    np.cumsum(known, axis=1, out=counts[:, 1:])
+    gapless = bool(known.all())
+    sums = _running(x if gapless else np.where(known, x, 0.0))
+    counts = None if gapless else _running(known)
 
     def mean(begin: NDArray[np.int64], end: NDArray[np.int64]) -> Floats:
+        total = sums[:, end] - sums[:, begin]
+        if counts is None:
+            return np.where(end > begin, total / np.maximum(end - begin, 1), np.nan)
         have = counts[:, end] - counts[:, begin]
-        return np.where(have > 0, (sums[:, end] - sums[:, begin]) / np.maximum(have, 1), np.nan)
+        return np.where(have > 0, total / np.maximum(have, 1), np.nan)
 
     near = max(1, 300 // step_s)
     offset = mean(t - near, t)
@@ -78,19 +83,19 @@ def lead_features(logs: Floats, steps_per_day: int, origins: Sequence[int], lead
         usual_change,
         usual_level - offset[:, :, None],
     ]
-    rough = np.abs(np.diff(x, axis=1, prepend=np.nan))
-    rough_known = np.isfinite(rough)
-    rough_sums = np.zeros((rows, x.shape[1] + 1))
-    np.cumsum(np.where(rough_known, rough, 0.0), axis=1, out=rough_sums[:, 1:])
     hour, half_day = max(2, 3600 // step_s), max(2, 43_200 // step_s)
+    begin = max(int(t.min()) - half_day - 1, 0)
+    rough = np.abs(np.diff(x[:, begin:], axis=1))
+    rough_sums = _running(rough if gapless else np.where(np.isfinite(rough), rough, 0.0))
+    to = t - 1 - begin
     per_origin = [
         *(x[:, t - 1 - k] - offset for k in range(min(LAGS, max(2, 3600 // step_s)))),
         *(mean(t - s, t) - offset for s in spans if s > near),
         mean(t - hour, t) - mean(t - 2 * hour, t - hour),
         mean(t - day, t) - offset,
         offset,
-        (rough_sums[:, t] - rough_sums[:, t - hour]) / hour,
-        (rough_sums[:, t] - rough_sums[:, t - half_day]) / half_day,
+        (rough_sums[:, to] - rough_sums[:, to - hour]) / hour,
+        (rough_sums[:, to] - rough_sums[:, to - half_day]) / half_day,
     ]
     shape = (rows, len(t), len(lead))
     out = np.empty((*shape, len(per_lead) + len(per_origin) + 1), np.float32)
@@ -105,3 +110,10 @@ def lead_features(logs: Floats, steps_per_day: int, origins: Sequence[int], lead
     points = rows * len(t) * len(lead)
     flat = np.broadcast_to(offset[:, :, None], shape).ravel()
     return Features(out.reshape(points, -1), np.zeros(points), flat, np.ones(points), shape)
+
+
+def _running(values: NDArray[np.generic]) -> Floats:
+    """Return cumulative sums with a leading zero."""
+    out = np.zeros((values.shape[0], values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=out[:, 1:])
+    return out

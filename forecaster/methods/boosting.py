@@ -51,9 +51,9 @@ class Boosting(PathwiseMethod):
     def __init__(
         self,
         horizon_days: float = 1.0,
-        iterations: int = 100,
+        iterations: int = 60,
         leaves: int = 31,
-        rate: float = 0.08,
+        rate: float = 0.13,
         max_origins: int = 400,
         gap: int | None = None,
         max_points: int = 100_000,

@@ -55,7 +55,7 @@ class Grid(PathwiseMethod):
         return 2.0
 
     def fit_panels(self, panels: Sequence[LogPanel]) -> Self:
-        """Keep the third of the parameter sets that is chosen most, where there are enough rows to tell."""
+        """Keep the sixth of the parameter sets that is chosen most, where there are enough rows to tell."""
         self.sets_ = PARAMETER_SETS
         chosen = np.zeros(len(PARAMETER_SETS), dtype=np.int64)
         for panel in panels:
@@ -65,15 +65,16 @@ class Grid(PathwiseMethod):
                 best = smooth(logs[a : a + _CHUNK], day, [logs.shape[1]], day).best
                 chosen += np.bincount(best.ravel(), minlength=len(PARAMETER_SETS))
         if chosen.sum() >= BEST * _CHUNK:
-            self.sets_ = PARAMETER_SETS[np.sort(np.argsort(-chosen, kind="stable")[: len(PARAMETER_SETS) // 3])]
+            self.sets_ = PARAMETER_SETS[np.sort(np.argsort(-chosen, kind="stable")[: len(PARAMETER_SETS) // 6])]
         return self
 
     def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
         """Average the paths of the best parameter sets."""
         sets: Singles = getattr(self, "sets_", PARAMETER_SETS)
+        chunk = _CHUNK if len(sets) == len(PARAMETER_SETS) else 2 * _CHUNK
         parts = [
-            smooth(panel.logs[a : a + _CHUNK], panel.steps_per_day, origins, horizon, sets).paths
-            for a in range(0, panel.logs.shape[0], _CHUNK)
+            smooth(panel.logs[a : a + chunk], panel.steps_per_day, origins, horizon, sets).paths
+            for a in range(0, panel.logs.shape[0], chunk)
         ]
         return np.concatenate(parts)
 

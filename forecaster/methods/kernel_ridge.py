@@ -29,6 +29,7 @@ Singles = NDArray[np.float32]
 _CLIP = 5.0
 _FEWEST_WINDOWS = 200
 _ENOUGH_WINDOWS = 12_000
+_MOST_WINDOWS = 25_000
 
 
 class KernelRidge(PathwiseMethod):
@@ -95,6 +96,9 @@ class KernelRidge(PathwiseMethod):
         most = self.max_windows * dense
         parts = [_windows(p.logs, self.length_, horizon, stride, most) for p in panels]
         inputs, targets = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
+        if len(inputs) > _MOST_WINDOWS:
+            kept = np.sort(np.random.default_rng(self.seed).choice(len(inputs), _MOST_WINDOWS, replace=False))
+            inputs, targets = inputs[kept], targets[kept]
         self.weights_: Singles | None = None
         if len(inputs) < _FEWEST_WINDOWS:
             return self

@@ -28,6 +28,9 @@ Floats = NDArray[np.float64]
 MAX_WEEKS = 8
 """Older history is not looked at: it costs time, and arrival rates forget."""
 
+REPLAY_DAYS = 10
+"""Days on which past errors may be looked at."""
+
 PAST_ORIGINS = 7
 """Daily origins at which a method is asked again to see how far off it was."""
 
@@ -41,9 +44,13 @@ class Prepared:
     rows
         Positions of the partitions kept.
     fine
-        Shape (rows [+ 1], positions): counts per step, gaps filled; NaN before a row's first value.
+        Shape (rows [+ 1], last positions): counts per step, gaps filled; NaN before a row's first value.
     seen
         The same with NaN in every gap: what errors are measured against.
+    top
+        Shape (rows [+ 1],): largest count of the whole history.
+    first
+        First position that any row knows.
     panel
         The axis.
     factor
@@ -59,6 +66,8 @@ class Prepared:
     rows: tuple[int, ...]
     fine: Floats
     seen: Floats
+    top: Floats
+    first: int
     panel: Panel
     factor: int
     scale: LogScale
@@ -71,9 +80,14 @@ class Prepared:
             self,
             fine=self.fine[rows],
             seen=self.seen[rows],
+            top=self.top[rows],
             scale=LogScale(self.scale.unit[rows]),
-            working=LogPanel(self.working.logs[rows], self.working.steps_per_day),
+            working=replace(self.working, logs=self.working.logs[rows]),
         )
+
+    def logs_seen(self) -> Floats:
+        """Return the logs of what was seen, at the step of the history."""
+        return self.scale.forward(self.seen)
 
     @property
     def has_total(self) -> bool:
@@ -97,25 +111,26 @@ def prepare(history: ArrivalSeries, horizon_steps: int, factor: int | None = Non
     day = history.grid.steps_per_day
     history = history.between(history.end_index - MAX_WEEKS * 7 * day, history.end_index)
     panel = panel_of(history, horizon_steps)
-    known = np.isfinite(panel.values)
-    rows = np.flatnonzero(known.any(axis=1)) if panel.positions else np.empty(0, dtype=np.int64)
-    if rows.size == 0:
+    gapless = panel.positions > 0 and bool(np.isfinite(panel.values).all())
+    known = None if gapless else np.isfinite(panel.values)
+    rows = np.arange(len(panel.values)) if known is None else np.flatnonzero(known.any(axis=1))
+    if rows.size == 0 or panel.positions == 0:
         return None
-    gapless = bool(known.all())
-    seen = panel.values if rows.size == len(known) else panel.values[rows]
-    fine = seen if gapless else fill_gaps(seen, day)
-    if rows.size > 1:
-        # A partition that is not born yet adds nothing; the sum starts where the first of them does.
-        total = fine.sum(axis=0) if gapless else np.nansum(fine, axis=0)
-        if not gapless:
-            born = np.isfinite(fine)
-            total = np.where(born.any(axis=0), total, np.nan)
-            complete = known[rows].sum(axis=0) == born.sum(axis=0)
-            seen = np.concatenate([seen, np.where(complete, total, np.nan)[None]])
-        fine = np.concatenate([fine, total[None]])
-        seen = fine if gapless else seen
     native, factor = factor is not None, factor or working_factor(day)
-    coarse = coarsen(fine, factor)
+    keep = panel.positions if native else min(panel.positions, _fine_days(horizon_steps, day) * day)
+    if known is None:
+        whole = panel.values
+        fine = seen = whole[:, panel.positions - keep :]
+        coarse, top = coarsen(whole, factor), whole.max(axis=1)
+        if rows.size > 1:
+            total = np.ones(rows.size) @ whole
+            fine = seen = np.concatenate([fine, total[None, panel.positions - keep :]])
+            coarse, top = np.concatenate([coarse, coarse.sum(axis=0)[None]]), np.append(top, total.max())
+        first = np.zeros(len(fine), dtype=np.int64)
+    else:
+        fine, seen = _filled(panel.values[rows], known[rows], day)
+        coarse, top, first = coarsen(fine, factor), np.nanmax(fine, axis=1), known_since(fine)
+        fine, seen = fine[:, panel.positions - keep :], seen[:, panel.positions - keep :]
     if coarse.shape[1] == 0 or not np.isfinite(coarse).any():
         coarse, factor = fine, 1
     scale = LogScale.of(coarse)
@@ -126,12 +141,32 @@ def prepare(history: ArrivalSeries, horizon_steps: int, factor: int | None = Non
         tuple(int(r) for r in rows),
         fine,
         seen,
+        top,
+        int(first.min()),
         panel,
         factor,
         scale,
         LogPanel(logs, day // factor),
         history.end.timestamp(),
     )
+
+
+def _fine_days(horizon_steps: int, day: int) -> int:
+    """Return how many days are kept at the step of the history: the profile's, and those on which errors are seen."""
+    return max(15, -(-horizon_steps // day) + REPLAY_DAYS + 1)
+
+
+def _filled(values: Floats, known: NDArray[np.bool_], day: int) -> tuple[Floats, Floats]:
+    """Fill gaps and add the topic's sum as last row when there are several; return that, and the same with its gaps."""
+    fine = fill_gaps(values, day)
+    if len(values) == 1:
+        return fine, values
+    # A partition that is not born yet adds nothing; the sum starts where the first of them does.
+    born = np.isfinite(fine)
+    total = np.where(born.any(axis=0), np.nansum(fine, axis=0), np.nan)
+    complete = known.sum(axis=0) == born.sum(axis=0)
+    seen = np.concatenate([values, np.where(complete, total, np.nan)[None]])
+    return np.concatenate([fine, total[None]]), seen
 
 
 class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
@@ -202,8 +237,7 @@ class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
         step, need = history.grid.step, self.days_needed()
         if ready is None:
             return NoForecast(history.topic, history.end, f"no recorded step yet; {self.name} needs {need:g} d", None)
-        first = int(known_since(ready.fine).min())
-        have = (ready.panel.positions - first) * step
+        have = (ready.panel.positions - ready.first) * step
         if have < timedelta(days=need):
             start = history.end - have
             reason = f"{self.name} needs {need:g} d of history, there are {have / timedelta(days=1):.2f} d"
@@ -283,24 +317,31 @@ def refine(drawn: Floats, ready: Prepared) -> Floats:
     repeated = np.repeat(drawn, factor, axis=2)
     if days < 1:
         return repeated
-    fine = ready.scale.forward(ready.fine[:, -days * fine_day :])
-    coarse = np.repeat(ready.working.logs[:, -days * day :], factor, axis=1)
-    difference = np.clip(fine - coarse, -2.0, 2.0).reshape(fine.shape[0], days, fine_day)
-    known = np.isfinite(difference)
-    profile = np.where(known, difference, 0.0).sum(axis=1) / (known.sum(axis=1) + 3.0)
+    # single precision is enough for a profile, and its logs cost a fifth
+    fine = ready.fine[:, -days * fine_day :].astype(np.float32)
+    fine /= ready.scale.unit[:, None].astype(np.float32)
+    fine += np.float32(1.0)
+    apart = np.log(fine, out=fine).reshape(len(fine), days * day, factor)
+    apart -= ready.working.logs[:, -days * day :].astype(np.float32)[:, :, None]
+    apart = np.clip(apart, -2.0, 2.0, out=apart).reshape(len(fine), days, fine_day)
+    profile = apart.sum(axis=1) / np.float32(days + 3.0)
+    if not np.isfinite(profile).all():
+        known = np.isfinite(apart)
+        profile = np.where(known, apart, 0.0).sum(axis=1) / (known.sum(axis=1) + 3.0)
     slots = np.arange(repeated.shape[2]) % fine_day
     out: Floats = np.maximum(repeated + profile[:, None, slots], 0.0)
     return out
 
 
 def past_errors(fine: Floats, origins: Sequence[int], ready: Prepared) -> Floats:
-    """Return truth minus path at past origins on the fine axis, shape (rows, origins, steps); NaN in gaps."""
+    """Return truth minus path at past origins, the shape of ``fine``; NaN in gaps and where the truth is to come."""
     length, factor, coarse_end = ready.seen.shape[1], ready.factor, ready.working.logs.shape[1]
-    steps = ready.panel.horizon
-    errors = np.full((fine.shape[0], len(origins), steps), np.nan)
+    errors = np.full(fine.shape, np.nan)
     for k, origin in enumerate(origins):
         start = length - (coarse_end - origin) * factor
-        truth = ready.scale.forward(ready.seen[:, start : start + steps])
+        if start < 0:
+            continue
+        truth = ready.scale.forward(ready.seen[:, start : start + fine.shape[2]])
         errors[:, k, : truth.shape[1]] = truth - fine[:, k, : truth.shape[1]]
     return errors
 
@@ -330,7 +371,7 @@ def assemble(
     reasons
         What a reader should know.
     """
-    top = HISTORY_MULTIPLE * np.nanmax(ready.fine, axis=1)
+    top = HISTORY_MULTIPLE * ready.top
     counts = np.minimum(np.maximum.accumulate(np.maximum(quantiles, 0.0), axis=2), top[:, None, None])
     middle = asked.index(0.5)
     if ready.has_total:

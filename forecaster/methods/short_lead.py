@@ -1,8 +1,8 @@
 """The next hour, minute by minute: what a scaler acts on.
 
 Global boosting on changes of the log since the last few minutes, direct, with the lead as a feature; a learned spread;
-and a table of errors that is renewed at every forecast with the errors since the training (see
-`forecaster.methods.spread_model`). Leads beyond an hour are not answered: they belong to the day-ahead methods.
+and thresholds that follow the errors of the last three days (`forecaster.methods.tracking`). Leads beyond an hour are
+not answered: they belong to the day-ahead methods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from forecaster.forecast import ForecastResult, NoForecast, Rung
 from forecaster.lead_features import lead_features
 from forecaster.methods.base import DEFAULT_LEVELS
 from forecaster.methods.pathwise import Prepared, assemble, checked_levels, prepare
-from forecaster.methods.spread_model import SpreadModel, error_table, table_offsets
+from forecaster.methods.spread_model import SpreadModel, error_table, optimism, table_offsets
+from forecaster.methods.tracking import track
 from forecaster.series import ArrivalSeries
 
 Floats = NDArray[np.float64]
@@ -28,8 +29,10 @@ Floats = NDArray[np.float64]
 REACH_S = 3600
 _KNOTS_S = (60, 120, 300, 600, 900, 1800, 2700, 3600)
 _SEEN_DAYS = 8.25  # what features look back on, at forecast
-_RENEWAL_DAYS = 7
-_RENEWAL_POINTS = 6_000
+_REPLAY_DAYS = 3
+_REPLAY_GAP_S = 600
+_REPLAY_POINTS = 24_000
+_OWN_ROWS = 24
 
 
 class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
@@ -52,10 +55,10 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
 
     def __init__(
         self,
-        iterations: int = 120,
+        iterations: int = 80,
         leaves: int = 31,
-        rate: float = 0.08,
-        max_points: int = 60_000,
+        rate: float = 0.12,
+        max_points: int = 120_000,
         weeks: int = 8,
         seed: int = 0,
     ):
@@ -88,6 +91,7 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
             )
         final = self._boosted([*early, *late])
         self.model_, self.columns_ = final.model, final.columns
+        self.optimism_ = optimism(errors, [truth - final(f) for f, truth in late])
         return self
 
     def predict(
@@ -107,7 +111,7 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         model: HistGradientBoostingRegressor | None = getattr(self, "model_", None)
         if step_s >= REACH_S or horizon_steps * step_s > REACH_S:
             return NoForecast(history.topic, history.end, "short-lead forecasts reach one hour, in steps below an hour")
-        ready = prepare(_recent(history, _SEEN_DAYS + _RENEWAL_DAYS), horizon_steps, 1)
+        ready = prepare(_recent(history, _SEEN_DAYS + _REPLAY_DAYS), horizon_steps, 1)
         if ready is None:
             return NoForecast(history.topic, history.end, "no recorded step yet", None)
         if model is None or self.spread_ is None:
@@ -121,8 +125,8 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         spread = self.spread_.spread(made)[:, 0]
         wanted = ready.panel.ahead
         path, spread = _between(path, knots, wanted), _between(spread, knots, wanted)
-        unit = table_offsets(self._tables(ready, knots), asked)
-        quantiles = ready.scale.inverse(path[:, :, None] + spread[:, :, None] * unit)
+        unit = self._thresholds(ready, knots, asked)
+        quantiles = ready.scale.inverse(path[:, :, None] + spread[:, :, None] * unit[:, None, :])
         return assemble(self.name, self.rung, history, ready, quantiles, asked, levels, ())
 
     def _points(self, ready: Prepared, begin: int, end: int) -> tuple[Features, Floats]:
@@ -139,7 +143,7 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if len(origins) > wanted:
             origins = np.sort(random.choice(origins, wanted, replace=False))
         made = lead_features(working.logs[chosen], working.steps_per_day, origins.tolist(), knots)
-        truth = ready.scale.forward(ready.seen)[chosen]
+        truth = ready.only(chosen).logs_seen()
         at = np.minimum(origins[:, None] + knots, truth.shape[1] - 1)
         y = truth[:, at].ravel() - made.offset
         return made, y
@@ -162,29 +166,33 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         ).fit(x[:, columns], y)
         return _Fitted(model, columns)
 
-    def _tables(self, ready: Prepared, knots: list[int]) -> list[tuple[Floats, float]]:
-        """Return the table of the training, and that of the errors since, at most of the last week."""
-        tables = [(self.table_, 1.0)]
+    def _thresholds(self, ready: Prepared, knots: list[int], levels: Sequence[float]) -> Floats:
+        """Return the online correction, shape (rows or 1, levels): what the errors of the last days make of the table.
+
+        Few rows have thresholds of their own; of many, some are looked at for all.
+        """
+        start = table_offsets([(self.table_, 1.0)], levels)
         working = ready.working
-        end, step_s = working.logs.shape[1], 86_400 // working.steps_per_day
-        since = end - int((ready.end_s - self.trained_until_s_) // step_s)
-        begin = max(since, end - _RENEWAL_DAYS * working.steps_per_day, 0)
-        origins = np.arange(begin, end - knots[-1])
+        day, rows, end = working.steps_per_day, working.logs.shape[0], working.logs.shape[1]
+        begin = max(end - _REPLAY_DAYS * day, day // 24)
+        own = rows <= _OWN_ROWS
+        chosen = np.arange(rows) if own else np.sort(np.random.default_rng(self.seed).choice(rows, 32, replace=False))
+        most = max(24, (_REPLAY_POINTS if own else _REPLAY_POINTS // 3) // (len(chosen) * len(knots)))
+        gap = max(1, _REPLAY_GAP_S * day // 86_400, -(-(end - begin) // most))
+        origins = np.arange(end - gap, begin, -gap)[::-1]
         if origins.size < 24 or self.spread_ is None or self.model_ is None:
-            return tables
-        rows = working.logs.shape[0]
-        random = np.random.default_rng(self.seed)
-        chosen = np.sort(random.choice(rows, min(rows, 32), replace=False))
-        wanted = max(24, _RENEWAL_POINTS // (len(chosen) * len(knots)))
-        days = origins.size / working.steps_per_day
-        origins = origins[:: max(1, origins.size // wanted)]
-        made = lead_features(working.logs[chosen], working.steps_per_day, origins.tolist(), knots)
+            return start[None]
+        made = lead_features(working.logs[chosen], day, origins.tolist(), knots)
         path = made.logs(self.model_.predict(made.values[:, self.columns_]))
-        truth = ready.scale.forward(ready.seen)[chosen][:, origins[:, None] + knots]
-        scores = error_table(((truth - path) / self.spread_.spread(made)).ravel(), self.seed)
-        if scores.size:
-            tables.append((scores, 3.0 * days))
-        return tables
+        at = origins[:, None] + knots
+        truth = ready.only(chosen).logs_seen()[:, np.minimum(at, end - 1)]
+        scores = np.where(at < end, (truth - path) / self.spread_.spread(made), np.nan)
+        since = end - int((ready.end_s - self.trained_until_s_) * day // 86_400)
+        scores = np.where(at < since, scores * self.optimism_, scores).reshape(len(chosen), -1)
+        when = np.broadcast_to((at - end) // gap, at.shape).ravel()
+        if not own:
+            scores, when = scores.reshape(1, -1), np.tile(when, len(chosen))
+        return track(scores, when, start, levels)
 
 
 class _Fitted:

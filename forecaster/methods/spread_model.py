@@ -41,7 +41,7 @@ class SpreadModel(BaseEstimator):  # type: ignore[misc,unused-ignore]
     """
 
     def __init__(
-        self, iterations: int = 60, leaves: int = 15, rate: float = 0.1, max_points: int = 60_000, seed: int = 0
+        self, iterations: int = 40, leaves: int = 15, rate: float = 0.15, max_points: int = 60_000, seed: int = 0
     ):
         self.iterations = iterations
         self.leaves = leaves
@@ -92,6 +92,27 @@ def error_table(scores: Floats, seed: int = 0) -> Floats:
     if known.size > _MOST_SCORES:
         known = np.random.default_rng(seed).choice(known, _MOST_SCORES, replace=False)
     return np.sort(known)
+
+
+def optimism(unseen: Sequence[Floats], learned: Sequence[Floats]) -> float:
+    """Return how much larger errors are on points that a model has not learned, at least 1 and at most 3.
+
+    Parameters
+    ----------
+    unseen, learned
+        Errors at the same points, of a model that has not seen them and of one that has.
+
+    Examples
+    --------
+    >>> optimism([np.array([2.0, -2.0])], [np.array([1.0, -1.0])])
+    2.0
+    """
+    apart = [np.abs(np.concatenate([e.ravel() for e in errors])) for errors in (unseen, learned)]
+    known = np.isfinite(apart[0]) & np.isfinite(apart[1])
+    if not known.any():
+        return 1.0
+    high, low = (float(np.quantile(a[known], 0.9)) for a in apart)
+    return float(np.clip(high / low, 1.0, 3.0)) if low > 0 else 1.0
 
 
 def table_offsets(tables: Sequence[tuple[Floats, float]], levels: Sequence[float]) -> Floats:

@@ -1,8 +1,9 @@
 """The method that acts: the median of naive, grid, boosting and kernel ridge, with learned quantiles.
 
-The median of the paths on the log scale is the point forecast. Its spread comes from a model of its errors on days
-that the members did not see; the table of errors is then renewed at every forecast with what happened at daily
-origins after the training, recomputed from the history itself, so there is no state to lose.
+The median of the paths on the log scale is the point forecast; a member weighs as much as it erred little on held-out
+days. The spread comes from a model of its errors on days
+that the members did not see. At every forecast the quantiles are corrected by the errors of the last ten days
+(`forecaster.methods.tracking`), recomputed from the history itself, so there is no state to lose.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from forecaster.features import Features, features_at
+from forecaster.features import features_at
 from forecaster.forecast import Rung
 from forecaster.methods.base import LogPanel, PathMethod
 from forecaster.methods.blend import median_of
 from forecaster.methods.pathwise import (
-    PAST_ORIGINS,
+    REPLAY_DAYS,
     PathwiseMethod,
     Prepared,
     fill_young,
@@ -27,13 +28,15 @@ from forecaster.methods.pathwise import (
     prepare,
     refine,
 )
-from forecaster.methods.spread_model import SpreadModel, error_table, table_offsets
+from forecaster.methods.spread_model import SpreadModel, error_table, optimism, table_offsets
+from forecaster.methods.tracking import track
 from forecaster.series import ArrivalSeries
 
 Floats = NDArray[np.float64]
 
-_RENEWAL_ROWS = 200  # rows looked at again at every forecast; more would not sharpen the table
-_RENEWAL_WEIGHT = 3.0  # weight of a full week of new errors against the table of the training
+_OWN_ROWS = 24  # so many rows are corrected each by its own errors
+_SOME_ROWS = 48  # of more rows, so many are looked at; more would not sharpen the correction
+_REPLAY_POINTS = 12_000
 
 
 class TrainedBlend(PathwiseMethod):
@@ -76,13 +79,20 @@ class TrainedBlend(PathwiseMethod):
         if not made:
             self.fitted_ = list(self.members)
             return self
-        self._learn_spread(made, round(self.horizon_days * day))
+        held = self._learn_spread(made, round(self.horizon_days * day))
         self.fitted_ = self._fitted([r.working for r in made])
+        learned = [
+            past_errors(refine(self.paths(part.working, origins, round(self.horizon_days * day)), part), origins, part)
+            for part, origins, _ in held
+        ]
+        self.optimism_ = optimism([e for *_, e in held], learned)
         return self
 
     def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
-        """Take the median of what the members say."""
-        return _blend(getattr(self, "fitted_", self.members), panel, origins, horizon)
+        """Take the median of what the members say, weighted by how well they did on held-out days."""
+        members: Sequence[PathMethod] = getattr(self, "fitted_", self.members)
+        drawn = [member.paths(panel, origins, horizon) for member in members]
+        return median_of(drawn, getattr(self, "weights_", None))
 
     def _fitted(self, panels: Sequence[LogPanel]) -> list[PathMethod]:
         """Return members trained on panels; the given ones stay as they are."""
@@ -92,35 +102,36 @@ class TrainedBlend(PathwiseMethod):
             out.append(fresh.fit_panels(panels) if hasattr(fresh, "fit_panels") else fresh)
         return out
 
-    def _learn_spread(self, made: Sequence[Prepared], horizon: int) -> None:
-        """Learn how far held-out truths lie from paths of members that have not seen them."""
-        held = [_held_out(r, horizon) for r in made]
-        seen = [r.working.until(h[0]) for r, h in zip(made, held, strict=True) if h]
-        if not seen:
-            return
-        members = self._fitted(seen)
-        features: list[Features] = []
-        errors: list[Floats] = []
-        fine: list[Floats] = []
-        for ready, origins in zip(made, held, strict=True):
-            if not origins:
-                continue
-            chosen = _some_rows(ready, self.seed, 400)
-            part = ready.only(chosen)
-            drawn = _blend(members, part.working, origins, horizon)
-            missed = past_errors(refine(drawn, part), origins, part)
-            fine.append(missed)
-            features.append(features_at(part.working.logs, part.working.steps_per_day, origins, range(horizon)))
-            errors.append(missed[:, :, ready.factor // 2 :: ready.factor][:, :, :horizon])
-        if sum(int(np.isfinite(e).sum()) for e in errors) < 200:
-            return
-        self.spread_ = SpreadModel(seed=self.seed).fit(features, errors)
-        scores = []
-        for made_features, missed in zip(features, fine, strict=True):
-            spread = self.spread_.spread(made_features)
-            factor = missed.shape[2] // spread.shape[2]
-            scores.append((missed / np.repeat(spread, factor, axis=2)).ravel())
+    def _learn_spread(self, made: Sequence[Prepared], horizon: int) -> list[tuple[Prepared, list[int], Floats]]:
+        """Learn how far held-out truths lie from paths of members that have not seen them; return those errors."""
+        held = [(r, _held_out(r, horizon)) for r in made]
+        held = [(r, origins) for r, origins in held if origins]
+        if not held:
+            return []
+        members = self._fitted([r.working.until(origins[0]) for r, origins in held])
+        parts = [(r.only(_some_rows(r, self.seed, 400)), origins) for r, origins in held]
+        drawn = [[m.paths(part.working, origins, horizon) for m in members] for part, origins in parts]
+        self.weights_ = _weights(drawn, parts)
+        missed = [
+            past_errors(refine(median_of(paths, self.weights_), part), origins, part)
+            for paths, (part, origins) in zip(drawn, parts, strict=True)
+        ]
+        if sum(int(np.isfinite(e).sum()) for e in missed) < 200:
+            return []
+        features = [
+            features_at(part.working.logs, part.working.steps_per_day, origins, range(horizon))
+            for part, origins in parts
+        ]
+        coarse = [
+            e[:, :, part.factor // 2 :: part.factor][:, :, :horizon] for e, (part, _) in zip(missed, parts, strict=True)
+        ]
+        self.spread_ = SpreadModel(seed=self.seed).fit(features, coarse)
+        scores = [
+            (e / np.repeat(self.spread_.spread(f), e.shape[2] // f.shape[2], axis=2)).ravel()
+            for f, e in zip(features, missed, strict=True)
+        ]
         self.table_ = error_table(np.concatenate(scores), self.seed)
+        return [(part, origins, e) for (part, origins), e in zip(parts, missed, strict=True)]
 
     def _quantiles(self, ready: Prepared, levels: tuple[float, ...], reasons: list[str]) -> Floats:
         spread_model: SpreadModel | None = getattr(self, "spread_", None)
@@ -128,8 +139,16 @@ class TrainedBlend(PathwiseMethod):
             reasons.append("not trained on held-out days: quantiles come from past errors of this history")
             return super()._quantiles(ready, levels, reasons)
         working, horizon = ready.working, -(-ready.panel.horizon // ready.factor)
-        end = working.logs.shape[1]
-        drawn = self.paths(working, [end], horizon)
+        end, learned = working.logs.shape[1], round(self.horizon_days * working.steps_per_day)
+        own = working.logs.shape[0] <= _OWN_ROWS
+        looked_at = ready if own else ready.only(_some_rows(ready, self.seed, _SOME_ROWS))
+        origins = self._replayed(looked_at, learned)
+        if own:  # one pass over time serves the forecast and the replay
+            past = self.paths(working, [*origins, end], max(horizon, learned))
+            drawn, past = past[:, -1:, :horizon], past[:, :-1, :learned]
+        else:
+            drawn = self.paths(working, [end], horizon)
+            past = self.paths(looked_at.working, origins, learned)
         young: NDArray[np.bool_] = np.isnan(drawn[:, -1, 0])
         if young.any():
             drawn = fill_young(drawn, ready)
@@ -137,46 +156,78 @@ class TrainedBlend(PathwiseMethod):
         path = refine(drawn, ready)[:, 0][:, ready.panel.ahead]
         spread = self._spread_at(spread_model, working, [end], horizon)[:, 0]
         spread = np.where(np.isfinite(spread), spread, 1.0)
-        unit = table_offsets(self._tables(spread_model, ready), levels)
+        unit = table_offsets([(self.table_, 1.0)], levels)[None]
+        if origins:
+            unit = self._thresholds(spread_model, looked_at, past, origins, unit[0], levels, own)
         wide = np.repeat(spread, ready.factor, axis=1)[:, ready.panel.ahead]
-        return ready.scale.inverse(path[:, :, None] + wide[:, :, None] * unit)
+        return ready.scale.inverse(path[:, :, None] + wide[:, :, None] * unit[:, None, :])
 
     def _spread_at(self, model: SpreadModel, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
         """Return the spread; leads beyond the learned ones keep the spread of the same time on the last learned day."""
         learned = round(self.horizon_days * panel.steps_per_day)
         reach = min(horizon, learned)
-        spread = model.spread(features_at(panel.logs, panel.steps_per_day, origins, range(reach)))
+        made = features_at(panel.logs, panel.steps_per_day, origins, range(0, reach, 2))  # it changes slowly
+        spread = np.repeat(model.spread(made), 2, axis=2)[:, :, :reach]
         if horizon > reach:
             day = min(panel.steps_per_day, reach)
             more = reach - day + (np.arange(reach, horizon) - reach) % day
             spread = np.concatenate([spread, spread[:, :, more]], axis=2)
         return spread
 
-    def _tables(self, model: SpreadModel, ready: Prepared) -> list[tuple[Floats, float]]:
-        """Return the table of the training, and the errors at daily origins since."""
-        tables = [(self.table_, 1.0)]
-        if self.trained_until_s_ is None:
-            return tables
-        day = ready.working.steps_per_day
-        end = ready.working.logs.shape[1]
-        horizon = round(self.horizon_days * day)
-        step_s = 86_400 / day
-        since = end - (ready.end_s - self.trained_until_s_) / step_s
-        origins = [t for t in (end - horizon - k * day for k in range(PAST_ORIGINS)) if t >= since - 1e-6 and t >= day]
-        if not origins:
-            return tables
-        part = ready.only(_some_rows(ready, self.seed, _RENEWAL_ROWS))
-        drawn = self.paths(part.working, origins, horizon)
-        missed = past_errors(refine(drawn, part), origins, part)
-        spread = np.repeat(self._spread_at(model, part.working, origins, horizon), ready.factor, axis=2)
-        scores = error_table((missed / spread[:, :, : missed.shape[2]]).ravel(), self.seed)
-        if scores.size:
-            tables.append((scores, _RENEWAL_WEIGHT * len(origins) / PAST_ORIGINS))
-        return tables
+    def _replayed(self, ready: Prepared, horizon: int) -> list[int]:
+        """Return past origins whose errors correct the quantiles: of the last days, as many as are affordable."""
+        day, end = ready.working.steps_per_day, ready.working.logs.shape[1]
+        most = max(7, _REPLAY_POINTS // (ready.working.logs.shape[0] * horizon))
+        gap = max(day // 4, -(-REPLAY_DAYS * day // most), 1)
+        first = max(2 * day, end - REPLAY_DAYS * day)
+        return list(range(end - gap, first - 1, -gap))[::-1]
+
+    def _thresholds(
+        self,
+        model: SpreadModel,
+        ready: Prepared,
+        past: Floats,
+        origins: Sequence[int],
+        start: Floats,
+        levels: Sequence[float],
+        own: bool,
+    ) -> Floats:
+        """Return the online correction, shape (rows or 1, levels): what the errors of the last days make of the table.
+
+        Few rows have thresholds of their own; of many, some are looked at for all. Errors on days that the members
+        have learned are enlarged by how much larger they were on days that they had not.
+        """
+        working, factor = ready.working, ready.factor
+        end, fine_day = working.logs.shape[1], working.steps_per_day * factor
+        spread = np.repeat(self._spread_at(model, working, origins, past.shape[2]), factor, axis=2)
+        scores = past_errors(refine(past, ready), origins, ready) / spread
+        at = (np.asarray(origins)[:, None] - end) * factor + np.arange(scores.shape[2])  # of the truth; the end is 0
+        if self.trained_until_s_ is not None:
+            since = -(ready.end_s - self.trained_until_s_) * fine_day / 86_400
+            scores = np.where(at < since, scores * self.optimism_, scores)
+        when = (at // max(1, fine_day // 6)).ravel()
+        flat = scores.reshape(len(scores), -1)
+        if not own:
+            flat, when = flat.reshape(1, -1), np.tile(when, len(scores))
+        return track(flat, when, start, levels)
 
 
-def _blend(members: Sequence[PathMethod], panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
-    return median_of([member.paths(panel, origins, horizon) for member in members])
+def _weights(drawn: Sequence[Sequence[Floats]], parts: Sequence[tuple[Prepared, list[int]]]) -> Floats:
+    """Return each member's weight: one over its mean absolute log error on held-out days."""
+    sums, counts = np.zeros(len(drawn[0])), np.zeros(len(drawn[0]))
+    for paths, (part, origins) in zip(drawn, parts, strict=True):
+        for m, path in enumerate(paths):
+            apart = np.abs(past_errors(refine(path, part), origins, part))
+            known = np.isfinite(apart)
+            sums[m] += float(apart[known].sum())
+            counts[m] += int(known.sum())
+    asked = counts > 0
+    error = np.where(asked, sums / np.maximum(counts, 1), np.nan)
+    usual = float(np.nanmean(error)) if asked.any() else 1.0
+    # who was never asked counts as usual; no member is trusted more than ten times the usual
+    out: Floats = 1.0 / np.maximum(np.where(asked, error, usual), max(0.1 * usual, 1e-9))
+    out /= out.mean()
+    return out
 
 
 def _held_out(ready: Prepared, horizon: int) -> list[int]:
