@@ -85,7 +85,7 @@ def main() -> None:
         }
         print(f"{name}: {len(made)} histories", file=sys.stderr, flush=True)
     method = TrainedBlend(
-        (SeasonalNaive("day"), SeasonalNaive("week"), Grid(), Boosting(iterations=200, max_points=300_000)),
+        (SeasonalNaive("day"), SeasonalNaive("week"), Grid(), Boosting(iterations=200, rate=0.08, max_points=300_000)),
         seed=args.seed,
     ).fit(histories)
     method.trained_until_s_ = None  # the errors since training are those of other streams

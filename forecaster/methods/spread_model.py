@@ -107,6 +107,8 @@ def optimism(unseen: Sequence[Floats], learned: Sequence[Floats]) -> float:
     >>> optimism([np.array([2.0, -2.0])], [np.array([1.0, -1.0])])
     2.0
     """
+    if not unseen:
+        return 1.0
     apart = [np.abs(np.concatenate([e.ravel() for e in errors])) for errors in (unseen, learned)]
     known = np.isfinite(apart[0]) & np.isfinite(apart[1])
     if not known.any():

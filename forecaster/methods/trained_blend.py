@@ -37,6 +37,7 @@ Floats = NDArray[np.float64]
 _OWN_ROWS = 24  # so many rows are corrected each by its own errors
 _SOME_ROWS = 48  # of more rows, so many are looked at; more would not sharpen the correction
 _REPLAY_POINTS = 12_000
+_GAIN = 0.2  # six stretches a day for ten days: fewer than minutes give, so each counts more
 
 
 class TrainedBlend(PathwiseMethod):
@@ -209,7 +210,7 @@ class TrainedBlend(PathwiseMethod):
         flat = scores.reshape(len(scores), -1)
         if not own:
             flat, when = flat.reshape(1, -1), np.tile(when, len(scores))
-        return track(flat, when, start, levels)
+        return track(flat, when, start, levels, _GAIN)
 
 
 def _weights(drawn: Sequence[Sequence[Floats]], parts: Sequence[tuple[Prepared, list[int]]]) -> Floats:
