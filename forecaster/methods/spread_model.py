@@ -41,7 +41,7 @@ class SpreadModel(BaseEstimator):  # type: ignore[misc,unused-ignore]
     """
 
     def __init__(
-        self, iterations: int = 40, leaves: int = 15, rate: float = 0.15, max_points: int = 60_000, seed: int = 0
+        self, iterations: int = 60, leaves: int = 15, rate: float = 0.1, max_points: int = 60_000, seed: int = 0
     ):
         self.iterations = iterations
         self.leaves = leaves

@@ -1,7 +1,6 @@
 """The method that acts: the median of naive, grid, boosting and kernel ridge, with learned quantiles.
 
-The median of the paths on the log scale is the point forecast; a member weighs as much as it erred little on held-out
-days. The spread comes from a model of its errors on days
+The median of the paths on the log scale is the point forecast. Its spread comes from a model of its errors on days
 that the members did not see. At every forecast the quantiles are corrected by the errors of the last ten days
 (`forecaster.methods.tracking`), recomputed from the history itself, so there is no state to lose.
 """
@@ -28,7 +27,7 @@ from forecaster.methods.pathwise import (
     prepare,
     refine,
 )
-from forecaster.methods.spread_model import SpreadModel, error_table, optimism, table_offsets
+from forecaster.methods.spread_model import SpreadModel, error_table, table_offsets
 from forecaster.methods.tracking import track
 from forecaster.series import ArrivalSeries
 
@@ -76,24 +75,16 @@ class TrainedBlend(PathwiseMethod):
         day = made[0].working.steps_per_day if made else 0
         made = [r for r in made if r.working.steps_per_day == day]
         self.spread_: SpreadModel | None = None
-        self.trained_until_s_ = max((h.end.timestamp() for h in histories), default=None)
         if not made:
             self.fitted_ = list(self.members)
             return self
-        held = self._learn_spread(made, round(self.horizon_days * day))
+        self._learn_spread(made, round(self.horizon_days * day))
         self.fitted_ = self._fitted([r.working for r in made])
-        learned = [
-            past_errors(refine(self.paths(part.working, origins, round(self.horizon_days * day)), part), origins, part)
-            for part, origins, _ in held
-        ]
-        self.optimism_ = optimism([e for *_, e in held], learned)
         return self
 
     def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
-        """Take the median of what the members say, weighted by how well they did on held-out days."""
-        members: Sequence[PathMethod] = getattr(self, "fitted_", self.members)
-        drawn = [member.paths(panel, origins, horizon) for member in members]
-        return median_of(drawn, getattr(self, "weights_", None))
+        """Take the median of what the members say."""
+        return _blend(getattr(self, "fitted_", self.members), panel, origins, horizon)
 
     def _fitted(self, panels: Sequence[LogPanel]) -> list[PathMethod]:
         """Return members trained on panels; the given ones stay as they are."""
@@ -103,22 +94,20 @@ class TrainedBlend(PathwiseMethod):
             out.append(fresh.fit_panels(panels) if hasattr(fresh, "fit_panels") else fresh)
         return out
 
-    def _learn_spread(self, made: Sequence[Prepared], horizon: int) -> list[tuple[Prepared, list[int], Floats]]:
-        """Learn how far held-out truths lie from paths of members that have not seen them; return those errors."""
+    def _learn_spread(self, made: Sequence[Prepared], horizon: int) -> None:
+        """Learn how far held-out truths lie from paths of members that have not seen them."""
         held = [(r, _held_out(r, horizon)) for r in made]
         held = [(r, origins) for r, origins in held if origins]
         if not held:
-            return []
+            return
         members = self._fitted([r.working.until(origins[0]) for r, origins in held])
         parts = [(r.only(_some_rows(r, self.seed, 400)), origins) for r, origins in held]
-        drawn = [[m.paths(part.working, origins, horizon) for m in members] for part, origins in parts]
-        self.weights_ = _weights(drawn, parts)
         missed = [
-            past_errors(refine(median_of(paths, self.weights_), part), origins, part)
-            for paths, (part, origins) in zip(drawn, parts, strict=True)
+            past_errors(refine(_blend(members, part.working, origins, horizon), part), origins, part)
+            for part, origins in parts
         ]
         if sum(int(np.isfinite(e).sum()) for e in missed) < 200:
-            return []
+            return
         features = [
             features_at(part.working.logs, part.working.steps_per_day, origins, range(horizon))
             for part, origins in parts
@@ -132,7 +121,6 @@ class TrainedBlend(PathwiseMethod):
             for f, e in zip(features, missed, strict=True)
         ]
         self.table_ = error_table(np.concatenate(scores), self.seed)
-        return [(part, origins, e) for (part, origins), e in zip(parts, missed, strict=True)]
 
     def _quantiles(self, ready: Prepared, levels: tuple[float, ...], reasons: list[str]) -> Floats:
         spread_model: SpreadModel | None = getattr(self, "spread_", None)
@@ -195,17 +183,14 @@ class TrainedBlend(PathwiseMethod):
     ) -> Floats:
         """Return the online correction, shape (rows or 1, levels): what the errors of the last days make of the table.
 
-        Few rows have thresholds of their own; of many, some are looked at for all. Errors on days that the members
-        have learned are enlarged by how much larger they were on days that they had not.
+        Few rows have thresholds of their own; of many, some are looked at for all. Days that the members have learned
+        count as they are: enlarging their errors covered too much after a hard week (the World Cup's last).
         """
         working, factor = ready.working, ready.factor
         end, fine_day = working.logs.shape[1], working.steps_per_day * factor
         spread = np.repeat(self._spread_at(model, working, origins, past.shape[2]), factor, axis=2)
         scores = past_errors(refine(past, ready), origins, ready) / spread
         at = (np.asarray(origins)[:, None] - end) * factor + np.arange(scores.shape[2])  # of the truth; the end is 0
-        if self.trained_until_s_ is not None:
-            since = -(ready.end_s - self.trained_until_s_) * fine_day / 86_400
-            scores = np.where(at < since, scores * self.optimism_, scores)
         when = (at // max(1, fine_day // 6)).ravel()
         flat = scores.reshape(len(scores), -1)
         if not own:
@@ -213,22 +198,8 @@ class TrainedBlend(PathwiseMethod):
         return track(flat, when, start, levels, _GAIN)
 
 
-def _weights(drawn: Sequence[Sequence[Floats]], parts: Sequence[tuple[Prepared, list[int]]]) -> Floats:
-    """Return each member's weight: one over its mean absolute log error on held-out days."""
-    sums, counts = np.zeros(len(drawn[0])), np.zeros(len(drawn[0]))
-    for paths, (part, origins) in zip(drawn, parts, strict=True):
-        for m, path in enumerate(paths):
-            apart = np.abs(past_errors(refine(path, part), origins, part))
-            known = np.isfinite(apart)
-            sums[m] += float(apart[known].sum())
-            counts[m] += int(known.sum())
-    asked = counts > 0
-    error = np.where(asked, sums / np.maximum(counts, 1), np.nan)
-    usual = float(np.nanmean(error)) if asked.any() else 1.0
-    # who was never asked counts as usual; no member is trusted more than ten times the usual
-    out: Floats = 1.0 / np.maximum(np.where(asked, error, usual), max(0.1 * usual, 1e-9))
-    out /= out.mean()
-    return out
+def _blend(members: Sequence[PathMethod], panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
+    return median_of([member.paths(panel, origins, horizon) for member in members])
 
 
 def _held_out(ready: Prepared, horizon: int) -> list[int]:
