@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from balancer.errors import BalancerError, PlanStoreUnavailable
-from balancer.plans.base import PlanStore
+from balancer.plans.base import LeaderToken, PlanStore
 from forecaster.errors import ForecasterError
 from forecaster.topics import GroupId
 from headway.audit import Audit
@@ -302,7 +302,9 @@ def assemble(
     from headway.workshop import Recording, Workshop
 
     settings = app.settings
-    jobs = Jobs(app.board, app.metrics, app.clock, may_run=partial(_may_run, app))
+    held: dict[str, LeaderToken] = {}
+    stack.callback(_give_back, app, held)
+    jobs = Jobs(app.board, app.metrics, app.clock, may_run=partial(_may_run, app, held))
     kafka = Recording(app) if settings.kafka_properties() else None
     if kafka is not None:
         stack.callback(kafka.close)
@@ -330,17 +332,31 @@ def assemble(
     return jobs
 
 
-def _may_run(app: Application, job: str, group: str | None) -> bool:
+def _may_run(app: Application, held: dict[str, LeaderToken], job: str, group: str | None) -> bool:
     """Whether this instance may run a job now: what writes for all runs on one instance at a time."""
     if job == "record":
         step = min((app.settings.grid(g).step for g in app.settings.groups), default=timedelta(seconds=60))
         try:
-            return app.plans.lead(RECORDING, app.holder, step * 1.1) is not None
+            return _leads(app, held, RECORDING, step * 1.1)
         except (PlanStoreUnavailable, ForecasterError):  # what is recorded waits in memory until the store is back
             return True
     if group is not None and job in ("retrain", "seal", "prune"):
-        return app.plans.lead(GroupId(group), app.holder, LEASE_TICKS * app.settings.jobs.act_every) is not None
+        return _leads(app, held, GroupId(group), LEASE_TICKS * app.settings.jobs.act_every)
     return True
+
+
+def _leads(app: Application, held: dict[str, LeaderToken], group: GroupId, ttl: timedelta) -> bool:
+    token = app.plans.lead(group, app.holder, ttl)
+    if token is not None:
+        held[group] = token
+    return token is not None
+
+
+def _give_back(app: Application, held: dict[str, LeaderToken]) -> None:
+    """Let another instance go on at once with what this one did for all."""
+    for token in held.values():
+        with suppress(BalancerError, ForecasterError):  # then the lease ends by itself
+            app.plans.resign(token)
 
 
 def _closed(view: GroupView) -> tuple[str, ...]:

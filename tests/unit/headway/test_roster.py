@@ -126,7 +126,18 @@ def test_an_instance_that_ends_gives_its_leads_back(house):
     with ExitStack() as stack:
         other = wiring.assemble(app, stack, ScalerBoard())
         other.run_now("act", "orders")
+        assert other.run_now("seal", "orders").detail != ELSEWHERE
     assert app.plans.lead("orders", "another", timedelta(seconds=30)) is not None
+
+
+def test_one_pass_of_a_job_holds_nobody_up(application):
+    application.settings = Settings(groups={"orders": GROUP})
+    for holder in ("cron", "another cron"):
+        application.holder = holder
+        with ExitStack() as stack:
+            jobs = wiring.assemble(application, stack, ScalerBoard(), only="orders")
+            for name in ("seal", "prune"):
+                assert jobs.run_now(name, "orders").detail != ELSEWHERE
 
 
 def test_what_writes_for_all_runs_on_one_instance_at_a_time(house):
