@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forecaster import zero_shot
+from forecaster import shipped_files, zero_shot
 from forecaster.forecast import Forecast, Rung
 from forecaster.ladder import Ladder
 from forecaster.registry import ModelRegistry
@@ -68,8 +68,8 @@ def test_a_stream_of_its_own_model_does_not_ask_it() -> None:
 
 
 def test_without_it_the_reason_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(zero_shot, "__file__", str(tmp_path / "site-packages" / "forecaster" / "zero_shot.py"))
-    monkeypatch.setattr(zero_shot.sysconfig, "get_path", lambda *_: str(tmp_path))
+    monkeypatch.setattr(zero_shot, "CHECKOUT", tmp_path / "site-packages")
+    monkeypatch.setattr(shipped_files.sysconfig, "get_path", lambda *_: str(tmp_path))
     zero_shot.shipped.cache_clear()
     try:
         method, why = zero_shot.shipped()
@@ -87,8 +87,8 @@ def test_an_installed_package_finds_it_beside_its_data(monkeypatch: pytest.Monke
     target.mkdir(parents=True)
     for path in (registry.folder(zero_shot.STREAM) / str(version)).iterdir():
         (target / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(zero_shot, "__file__", str(tmp_path / "site-packages" / "forecaster" / "zero_shot.py"))
-    monkeypatch.setattr(zero_shot.sysconfig, "get_path", lambda *_: str(tmp_path))
+    monkeypatch.setattr(zero_shot, "CHECKOUT", tmp_path / "site-packages")
+    monkeypatch.setattr(shipped_files.sysconfig, "get_path", lambda *_: str(tmp_path))
     zero_shot.shipped.cache_clear()
     try:
         assert zero_shot.shipped()[0] is not None
