@@ -15,8 +15,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.chaos.__main__ import _version
 from tests.chaos.bed import ROOT
+from tests.chaos.version import code_version
 from tests.peers.kafka import Kafka
 from tests.splitting.run import run
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, default=ROOT / "build" / "splitting.jsonl")
     args = parser.parse_args()
     args.file.parent.mkdir(parents=True, exist_ok=True)
-    version = _version()
+    version = code_version()
     known = [json.loads(line) for line in args.file.read_text().splitlines()] if args.file.exists() else []
     done = {r["seed"] for r in known if r["transactional"] == (not args.plain)}
     seeds = [s for s in range(args.first, args.first + args.schedules) if s not in done]
