@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headway.report import Did
     from headway.settings import Settings
 
-EXAMPLE = "headway report --group worldcup --input data/worldcup98_1min.csv.gz --capacity 600 --days 2"
+EXAMPLE = "headway report --group worldcup --input data/worldcup98_1min.csv.gz --capacity 150 --days 2"
 PAGE = 5000
 
 
