@@ -230,7 +230,10 @@ function confirm(title, text) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 async function change(title, text, work) {
-  if (!(await confirm(title, text))) { await draw(); return; }
+  if (!(await confirm(title, text))) { // the switch goes back at once
+    if (drawn) modes(drawn.g);
+    return;
+  }
   try { await work(); } catch (error) { await confirm("That was refused", error.message); }
   slow = null;
   refresh();

@@ -110,6 +110,7 @@ def test_a_mode_is_changed_only_after_a_word_on_what_that_means(address, applica
     page.wait_for_selector("#confirm-dialog[open]")
     assert "nothing is changed" in texts(page, "#confirm-text")
     page.locator("#confirm-dialog button[value=no]").click()
+    page.wait_for_function("document.querySelector('#modes input[value=act]').checked")
     assert application.board.get("orders").mode == "act"
     page.locator("#modes input[value=recommend]").check(force=True)
     page.locator("#confirm-dialog button[value=yes]").click()
@@ -159,6 +160,7 @@ def test_a_thousand_partitions_stay_smooth(opened):
     with scene.served(scene.build(partitions=1000)) as url:
         page = opened(f"{url}/#group=orders&hours=24&expected=1h", wait=READY)
         frames = page.evaluate(scene.FRAMES)
+        page.close()
     frames.sort()
     assert len(frames) >= 30
     assert frames[len(frames) // 2] <= 100, frames
