@@ -42,10 +42,11 @@ def retrain_topics(
 ) -> list[str]:
     """Train what is due, and promote what is better; one line a topic."""
     from forecaster.desk import ForecastDesk
+    from forecaster.errors import InputRefused
     from forecaster.retraining import RetrainPolicy, last_trained, retrain
     from forecaster.scorekeeping import Scorekeeper
     from forecaster.topics import StreamId
-    from forecaster.training import TrainingPolicy
+    from forecaster.training import TrainingPolicy, judgement
     from headway.wiring import open_registry
 
     said, registry = [], open_registry(settings)
@@ -61,6 +62,11 @@ def retrain_topics(
             said.append(f"{topic}: not due")
             continue
         policy = TrainingPolicy(calendar=service.calendar(topic))
+        try:
+            judgement(history, policy)
+        except InputRefused as young:  # not a failure, and no reason to leave the other topics out
+            said.append(f"not yet: {young}")
+            continue
         result = retrain(history, stream, registry, now, policy)
         said.append(f"{topic}: {why}: {'promoted' if result.promoted else 'kept the old one'}, {result.reason}")
     return said

@@ -448,3 +448,16 @@ def test_whatever_breaks_in_whatever_order_nobody_is_given_up(faults: list[dict[
             assert planned.plan.reasons
         if is_whole and planned.plan.replicas < 7:
             return
+
+
+def test_k11_sized_by_rate_and_capacity_and_not_by_a_threshold_of_lag() -> None:
+    """The steps between the limits are used, up and down; the same lag on a slow stream asks for no more."""
+    sizes = [plan(snapshot(8, r, working=8), forecast([r] * 60), POOL, NOW).plan.steps[-1].replicas for r in RATES]
+    assert len(set(sizes)) == len(RATES) and sizes == sorted(sizes)
+    lagging = [
+        plan(snapshot(8, r, 400, working=8), forecast([r] * 60), POOL, NOW).plan.steps[-1].replicas for r in RATES
+    ]
+    assert lagging == sizes  # forty seconds of one member are worked off; they are no size of their own
+
+
+RATES = (5.0, 30.0, 60.0, 90.0, 120.0)

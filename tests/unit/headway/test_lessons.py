@@ -19,6 +19,7 @@ from forecaster.timegrid import TimeGrid
 from headway import lessons
 from headway.lessons import knobs_from
 from headway.loops import GroupRunner, RecordedObserver
+from headway.retraining import retrain_topics
 from headway.settings import Settings
 from tests.unit.headway.conftest import NOW
 
@@ -103,3 +104,15 @@ def test_the_retrain_job_keeps_knobs_and_the_next_tick_plans_with_them(applicati
     assert "of the history is known" in runner.learn()  # eight days without a record: the old ones stay
     assert application.plans.learned("orders", KNOBS) == kept
     assert len(lesson) == 1
+
+
+def test_a_topic_too_young_to_train_is_no_failure_and_leaves_no_other_out(application):
+    history = weeks()
+    for topic, steps in (("young", 48), ("orders", history.steps)):
+        cells = Cells(history.end_index - steps, history.counts[:, -steps:].astype(np.int64), history.known[:, -steps:])
+        application.store.backfill(SeriesKey(topic, "arrivals", None, 1800), cells)
+    said = retrain_topics(
+        application.settings, ForecastService(application.store), application.store, ("young", "silent"), NOW
+    )
+    assert "not yet" in said[0] and "training needs" in said[0]
+    assert said[1] == "silent: nothing is recorded yet"
