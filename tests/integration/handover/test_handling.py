@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from balancer.consumer import FailurePolicy, GiveUp, HandlerMisuse, Mode, Record, StartAt, idempotence_key
-from balancer.consumer.errors import RecordRefused, SinkAhead
+from balancer.consumer.errors import RecordRefused, SinkAhead, WorkerFenced
+from balancer.consumer.keeper import LeaseKeeper
 from balancer.consumer.sinks import sqlite_sink
 from balancer.consumer.watchdog import Watchdog
+from balancer.leases.base import InstanceTaken, WorkerProfile
 from forecaster.topics import TopicPartition
 from tests.integration.handover.pool import Pool, echo
 
@@ -249,6 +251,45 @@ def test_k26_k48_membership_mode_needs_no_transaction_survives_joins_and_leaves_
     second.stop()
     assert len(pool.source.members()) == 1  # K48
     assert first.error is None
+
+
+def test_k47_a_worker_that_stalls_beyond_its_transaction_timeout_is_told_which_and_a_new_life_goes_on(
+    pool: Pool,
+) -> None:
+    pool.create(pool.topic, pool.out, partitions=1)
+    stalled = threading.Event()
+
+    def handle(record: Record) -> bytes | None:
+        if record.value == b"v004" and not stalled.is_set():  # what v003 gave has opened the transaction
+            stalled.wait(4)  # the broker looks for such transactions every half second
+            stalled.set()
+        return record.value
+
+    pool.plan()
+    pool.write(names(0, 3))
+    limits = {"transaction_timeout": timedelta(seconds=1), "handler_timeout": timedelta(seconds=0.9)}
+    worker = pool.worker(handle, instance=1, commit_interval=timedelta(seconds=0.5), **limits)
+    pool.wait(lambda: pool.committed(0) == 3)
+    pool.write(names(3, 6))
+    worker.thread.join(60)
+    assert isinstance(worker.error, WorkerFenced)
+    assert "transaction_timeout=1 s" in str(worker.error)
+    pool.workers.remove(worker)
+    pool.worker(handle, instance=1, **limits)
+    assert pool.read(6) == {0: names(0, 6)}
+
+
+def test_two_workers_with_one_instance_number_the_second_says_who_has_it(pool: Pool) -> None:
+    pool.create(pool.topic, pool.out, partitions=1)
+    pool.plan()
+    first = pool.worker(echo, instance=1, lease_ttl=timedelta(seconds=1))
+    pool.ready(first)
+    second = LeaseKeeper(pool.store, timedelta(seconds=1), lambda beat: beat)
+    with pytest.raises(InstanceTaken, match=r"instance 1 is taken by 1#1\."):
+        second.claim(1, "bb", WorkerProfile(), 2.0)  # longer than a lease: the first one lives on
+    assert first.error is None
+    pool.write(["v"])
+    assert pool.read(1) == {0: ["v"]}
 
 
 def test_k17_without_a_commit_latest_starts_at_the_end_and_that_is_made_to_last(pool: Pool) -> None:

@@ -88,6 +88,7 @@ def rights(pool: Pool) -> Iterator[Rights]:
     [
         ("ids", "Write and Describe on the transactional id prefix"),
         ("output", "Write on the output and dead-letter topics"),
+        ("group", "Read on the group"),
         ("input", "Read on the consumed topics"),
     ],
 )
