@@ -67,7 +67,6 @@ _EXTRAS = {
     "grpc": "scaler",
     "cryptography": "kubernetes",
     "bokeh": "page",
-    "textual": "page",
     "pyarrow": "parquet",
     "distributed": "dask",
     "ray": "ray",
