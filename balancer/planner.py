@@ -87,7 +87,7 @@ def plan(
     --------
     >>> from datetime import UTC
     >>> from balancer.group import PartitionState
-    >>> from forecaster.topics import GroupId
+    >>> from forecaster.topics import GroupId, TopicPartition
     >>> now = datetime(2026, 1, 5, 9, tzinfo=UTC)
     >>> p = TopicPartition("orders", 0)
     >>> seen = GroupSnapshot(GroupId("orders"), now, 2, (), {p: PartitionState(0, 95.0)})
