@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo test test-keda check chaos chaos-splitting coverage docs lock audit clean
+.PHONY: help demo test test-keda test-ray check chaos chaos-splitting coverage docs lock audit clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench-%: $(TEST_DEPS)  ## run one benchmark beside its rival: forecast, decision
 
 test-keda: $(TEST_DEPS)  ## our scaler under the real KEDA operator; builds it the first time (some ten minutes)
 	@$(BIN)/python -m pytest tests/keda -m keda -q -s
+
+test-ray: $(TEST_DEPS)  ## training on a real local Ray cluster (a minute or two)
+	@$(BIN)/python -m pytest tests/integration/forecasting/test_backends.py -m slow -q
 
 chaos: $(TEST_DEPS)  ## long random fault schedules on real Kafka; SEED=N replays one
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from forecaster.backtest import Mapper
@@ -64,9 +65,16 @@ def _joblib_map(jobs: int, backend: Backend) -> Mapper:
     import joblib
 
     def run(function: Callable[[_T], _R], tasks: Iterable[_T], /) -> Iterable[_R]:
+        if backend == "ray":
+            return rounds(function, iter(tasks))
         # a generator on both sides: tasks are made when a worker is free, results are taken as they come
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator", pre_dispatch="2*n_jobs", batch_size=1)
         return parallel(joblib.delayed(function)(task) for task in tasks)  # type: ignore[no-any-return]
+
+    def rounds(function: Callable[[_T], _R], tasks: Iterator[_T]) -> Iterator[_R]:
+        # Ray's backend cannot hand results out one by one: rounds keep memory bounded and progress visible
+        while batch := list(islice(tasks, 2 * jobs)):
+            yield from joblib.Parallel(n_jobs=jobs, batch_size=1)(joblib.delayed(function)(task) for task in batch)
 
     return run
 
