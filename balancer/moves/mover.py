@@ -248,7 +248,8 @@ class Mover:
     def _accept(self, view: GroupView, now: float) -> None:
         """Take in moves asked for here and through the store; a later one of a partition supersedes the earlier."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            asked_here = list(self._waiting)
+        waiting = list(asked_here)
         for request in view.requests.values():
             if request.state == MoveState.REQUESTED.value and request.id not in self._seen_requests:
                 self._seen_requests.add(request.id)
@@ -258,6 +259,8 @@ class Mover:
                 if other.partition == made.partition:
                     self._settle(replace(other, state=MoveState.SUPERSEDED, since=now, detail=f"by move {made.id}"))
             self._begin(made, view)
+        with self._lock:  # only now, so that no look finds a move in neither place
+            self._waiting = self._waiting[len(asked_here) :]
 
     def _begin(self, made: Transfer, view: GroupView) -> None:
         lease = view.leases.get(made.partition)
