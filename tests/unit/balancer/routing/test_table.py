@@ -1,5 +1,8 @@
+import ctypes
 import zlib
+from pathlib import Path
 
+import confluent_kafka
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +27,21 @@ def test_adoption_moves_no_key_for_any_number_of_partitions(key, partitions, nam
     plain = (oracle(key) & 0x7FFFFFFF) if name == "murmur2" else zlib.crc32(key)
     assert table.partition_of_key(key) == plain % partitions
     assert slot_function(name, 4104)(key) == plain % 4104
+
+
+@pytest.mark.parametrize(("hash_name", "partitioner"), [("murmur2", "murmur2"), ("crc32", "consistent")])
+def test_k41_the_start_table_is_the_real_client_s_own_partitioner_for_every_n_up_to_64(hash_name, partitioner):
+    """Against the functions of the librdkafka that the client brings, so that no broker need make 2,080 partitions."""
+    home = Path(confluent_kafka.__file__).resolve().parent
+    (library,) = [*home.parent.glob("confluent_kafka.libs/librdkafka*"), *home.glob(".dylibs/librdkafka*")]
+    function = getattr(ctypes.CDLL(str(library)), f"rd_kafka_msg_partitioner_{partitioner}")
+    pointer = ctypes.c_void_p
+    function.restype = ctypes.c_int32
+    function.argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, pointer, pointer]
+    keys = [b"k%d" % i for i in range(60)] + [b"", b"\x00\xff", "zażółć".encode()]
+    for n in range(1, 65):
+        table = protocol.adopt("orders", "id", n, hash_name, [])
+        assert [table.partition_of_key(k) for k in keys] == [function(None, k, len(k), n, None, None) for k in keys]
 
 
 @given(st.integers(1, 20_000))
