@@ -39,14 +39,16 @@ def bed(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Bed]:
 
 def test_moves_under_load(bed: Bed) -> None:
     rnd = random.Random(7)
-    for _ in range(12):
+    began, moves = time.monotonic(), 0
+    while moves < 12 or time.monotonic() - began < 5:  # twelve moves can take one second: too few records to judge
+        moves += 1
         p = rnd.randrange(bed.partitions)
         move = bed.mover.move(TopicPartition(bed.input, p), 3 - (bed.owner(p) or 1))
         until(lambda move=move: bed.mover.state_of(move).is_over, 30, bed.logs)
         assert bed.mover.state_of(move).state is MoveState.DONE
     rows, verdict = bed.finish()
     assert verdict.is_clean, verdict
-    assert verdict.produced > 500
+    assert verdict.produced > bed.rate  # a second's worth, of five
     changes = [c for c in owner_changes(rows) if c.source != c.target]
     assert len(changes) >= 6  # one that moves on before a record came in between does not show
     assert quantile([c.handled for c in changes], 0.5) < 2.0  # the benchmark says how fast; this machine may be busy
