@@ -187,27 +187,53 @@ def busiest_shares(
     >>> busiest_shares(np.array([3.0, 1.0, 1.0, 1.0]), 4, "planned").round(2).tolist()
     [1.0, 0.5, 0.5, 0.5]
     """
+    return paces(loads, max_members, assignor, topics)[0]
+
+
+def paces(
+    loads: NDArray[np.float64], max_members: int, assignor: str, topics: Sequence[int] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what the busiest member carries, and what the busiest carries of those that own several partitions.
+
+    A member that owns one partition alone is as far relieved as members can relieve it, however busy it is.
+
+    Parameters
+    ----------
+    loads, max_members, assignor, topics
+        As for :func:`busiest_shares`.
+
+    Returns
+    -------
+    busiest, shared : ndarray
+        Each of shape (max_members,); ``shared`` is 0 where nobody owns two partitions that are not idle.
+
+    Examples
+    --------
+    >>> busiest, shared = paces(np.array([3.0, 1.0, 1.0, 1.0]), 4, "planned")
+    >>> busiest.round(2).tolist(), shared.round(2).tolist()
+    ([1.0, 0.5, 0.5, 0.5], [1.0, 0.5, 0.33, 0.0])
+    """
     _check(max_members)
     if not (np.isfinite(loads).all() and (loads >= 0).all()):
         raise ValueError("loads must be finite and not negative")
     if not loads.size:
-        return 1.0 / np.arange(1, max_members + 1)
+        even = 1.0 / np.arange(1, max_members + 1)
+        return even, even
     total = float(loads.sum())
     share = loads / total if total > 0 else np.full(loads.size, 1.0 / loads.size)
     sizes = min(max_members, loads.size)
-    out = np.empty(max_members)
     planned = Assignor(assignor) is Assignor.PLANNED
     falling = np.sort(share)[::-1]
+    out = np.empty((2, max_members))
     for n in range(1, sizes + 1):
         if planned:
-            out[n - 1] = _busiest_when_planned(falling, n)
+            out[:, n - 1] = _paces_when_planned(falling, n)
         else:
-            owner = owner_under(assignor, topics or [loads.size], n)
-            out[n - 1] = np.bincount(owner, share, n).max()
+            out[:, n - 1] = _paces_of(owner_under(assignor, topics or [loads.size], n), share, n)
     if planned:
-        out[:sizes] = np.minimum.accumulate(out[:sizes])
-    out[sizes:] = out[sizes - 1] if planned or len(topics or [0]) == 1 else _beyond(share, topics, assignor, sizes)
-    return out
+        out[:, :sizes] = np.minimum.accumulate(out[:, :sizes], axis=1)
+    out[:, sizes:] = out[:, sizes - 1 : sizes]
+    return out[0], out[1]
 
 
 def useful_sizes(shares: NDArray[np.float64], least_gain: float = 0.01) -> tuple[int, ...]:
@@ -272,27 +298,30 @@ def sizes_for(
     return sizes[np.minimum(at, sizes.size - 1)], suffices
 
 
-def _busiest_when_planned(falling: NDArray[np.float64], members: int) -> float:
-    """Biggest first onto the least loaded; beyond 100,000 steps its well-known bound instead of the packing."""
-    floor = max(float(falling[0]), 1.0 / members)
-    if falling.size > members:
-        floor = max(floor, float(falling[members - 1] + falling[members]))
+def _paces_when_planned(falling: NDArray[np.float64], members: int) -> tuple[float, float]:
+    """Biggest first onto the least loaded; beyond 2,000 partitions its well-known bound instead of the packing."""
     if members == 1 or members >= falling.size:
-        return max(floor, 1.0 / members) if members > 1 else 1.0
+        shared = 1.0 if np.count_nonzero(falling) > 1 and members == 1 else 0.0
+        return (1.0, shared) if members == 1 else (float(falling[0]), shared)
     if falling.size > 2_000:
-        return min(1.0, max(floor, 1.0 / members + float(np.median(falling))))
-    heap = [0.0] * members
+        left = 1.0 - np.concatenate([[0.0], np.cumsum(falling[: members - 1])])  # the biggest ones alone
+        alone = int(np.argmax(falling[:members] <= left / np.arange(members, 0, -1)))
+        shared = min(1.0, float(left[alone]) / (members - alone) + float(np.median(falling)))
+        return max(float(falling[0]), shared), shared
+    heap = [(0.0, member) for member in range(members)]
+    count = [0] * members
     for share in falling.tolist():
-        heapq.heapreplace(heap, heap[0] + share)
-    return max(heap)
+        carried, member = heap[0]
+        heapq.heapreplace(heap, (carried + share, member))
+        count[member] += share > 0
+    shared = max((carried for carried, member in heap if count[member] > 1), default=0.0)
+    return max(heap)[0], shared
 
 
-def _beyond(
-    share: NDArray[np.float64], topics: Sequence[int] | None, assignor: str, sizes: int
-) -> NDArray[np.float64] | float:
-    """With several topics range stops helping at the biggest topic, so what follows is flat as well."""
-    owner = owner_under(assignor, topics or [share.size], sizes)
-    return float(np.bincount(owner, share, sizes).max())
+def _paces_of(owner: NDArray[np.intp], share: NDArray[np.float64], members: int) -> tuple[float, float]:
+    carried = np.bincount(owner, share, members)
+    several = np.bincount(owner, share > 0, members) > 1
+    return float(carried.max()), float(carried.max(where=several, initial=0.0))
 
 
 def _check(members: int) -> None:

@@ -1,4 +1,8 @@
-"""What ``n`` members sustain together: a pool in proportion, partitions as far as the busiest member goes."""
+"""What ``n`` members sustain together: a pool in proportion, partitions as far as the busiest member goes.
+
+Where one partition alone passes a member's capacity, nobody can help it; the others must not suffer for it. So the
+members needed are judged by the busiest member that owns *several* partitions: more members relieve that one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.assignors import busiest_shares
+from balancer.assignors import paces
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -22,11 +26,14 @@ class CapacityCurve:
     ----------
     rates
         Shape (max members + 1,), records/s, rising (not strictly); the first is 0.
+    reach
+        Same shape: the demand beyond which more members would serve more; infinite where nobody shares a member.
     useful
-        Same shape: the fewest members that sustain as much as so many do.
+        Same shape: the fewest members that reach as far as so many do.
     """
 
     rates: Floats
+    reach: Floats
     useful: Integers
     each: float | None = None
     """Records/s of one member where members simply add up; None where partitions decide."""
@@ -37,7 +44,7 @@ class CapacityCurve:
         return int(self.rates.size - 1)
 
     def need(self, demand: Floats) -> Integers:
-        """Return the fewest members that sustain a demand; the largest useful size where none does.
+        """Return the fewest members that serve all of a demand that members can; the largest useful size at most.
 
         Examples
         --------
@@ -46,14 +53,33 @@ class CapacityCurve:
         """
         if self.each is not None:
             return np.minimum(np.ceil(demand / self.each - 1e-12), self.max_members).astype(np.int64)
-        size = np.searchsorted(self.rates, np.asarray(demand) * (1 - 1e-12), side="left")
+        size = np.searchsorted(self.reach, np.asarray(demand) * (1 - 1e-12), side="left")
         return self.useful[np.minimum(size, self.max_members)]
+
+    def serves(self, members: Integers, demand: Floats) -> Floats:
+        """Return records/s that so many members work off, what no number of members could left out of the demand.
+
+        Examples
+        --------
+        Half of 40 records/s come to one partition, twice what a member serves; two members do all they can for it,
+        four would do more for the others.
+
+        >>> curve = assigned_curve(10.0, np.array([3.0, 1.0, 1.0, 1.0]), 4)
+        >>> curve.serves(np.array([2, 4]), np.array([40.0, 40.0])).tolist()
+        [20.0, 40.0]
+        """
+        size = np.minimum(members, self.max_members)
+        if self.each is not None:
+            return self.rates[size]
+        served: Floats = np.minimum(np.maximum(demand, self.rates[size]), self.reach[size])
+        return served
 
 
 def pool_curve(capacity: float, max_members: int) -> CapacityCurve:
     """Return the curve of members that share one pool of work."""
     sizes = np.arange(max_members + 1)
-    return CapacityCurve(sizes.astype(np.float64) * capacity, sizes, capacity)
+    rates = sizes.astype(np.float64) * capacity
+    return CapacityCurve(rates, rates, sizes, capacity)
 
 
 def assigned_curve(
@@ -63,7 +89,7 @@ def assigned_curve(
     assignor: str = "planned",
     topics: Sequence[int] | None = None,
 ) -> CapacityCurve:
-    """Return the curve of members that own partitions: the busiest member sets the pace.
+    """Return the curve of members that own partitions: the busiest member that owns several sets the pace.
 
     Parameters
     ----------
@@ -74,7 +100,7 @@ def assigned_curve(
     max_members
         Largest size to consider; more members than partitions never help.
     assignor
-        As for :func:`balancer.assignors.busiest_shares`.
+        As for :func:`balancer.assignors.paces`.
     topics
         Partitions of each topic; None is one topic.
 
@@ -85,12 +111,20 @@ def assigned_curve(
     >>> curve = assigned_curve(10.0, np.full(6, 1 / 6), 6, "range")
     >>> curve.rates.round().tolist(), curve.useful.tolist()
     ([0.0, 10.0, 20.0, 30.0, 30.0, 30.0, 60.0], [0, 1, 2, 3, 3, 3, 6])
+
+    One partition has half of the load: a third and a fourth member do not help it, and do help the others.
+
+    >>> hot = assigned_curve(10.0, np.array([3.0, 1.0, 1.0, 1.0]), 4)
+    >>> hot.rates.tolist(), hot.reach.tolist(), hot.need(np.array([15.0, 25.0, 40.0])).tolist()
+    ([0.0, 10.0, 20.0, 20.0, 20.0], [0.0, 10.0, 20.0, 30.0, inf], [2, 3, 4])
     """
     top = min(max_members, shares.size)
-    rates = np.zeros(top + 1)
+    rates, reach = np.zeros(top + 1), np.zeros(top + 1)
     if top:
-        rates[1:] = capacity / busiest_shares(shares, top, assignor, topics)
-    best = np.maximum.accumulate(rates)
-    grows = np.concatenate([[True], best[1:] > best[:-1] * (1 + 1e-9)])
+        busiest, shared = paces(shares, top, assignor, topics)
+        rates[1:] = capacity / busiest
+        reach[1:] = np.divide(capacity, shared, out=np.full(top, np.inf), where=shared > 0)
+    rates, reach = np.maximum.accumulate(rates), np.maximum.accumulate(reach)
+    grows = np.concatenate([[True], reach[1:] > reach[:-1] * (1 + 1e-9)])
     useful = np.maximum.accumulate(np.where(grows, np.arange(top + 1), 0))
-    return CapacityCurve(best, useful)
+    return CapacityCurve(rates, reach, useful)

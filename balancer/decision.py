@@ -174,7 +174,7 @@ def wanted(
     demand = safe * (1.0 + (np.exp(log_margin) - 1.0) * profile[:, None])
     near = cells.within(frame.lead_s + TICK_S)
     floor = knobs.floor * reactive_rate(seen.recent, frame.lead_s, expected=demand[0])
-    working_rate = frame.curve.rates[np.minimum(seen.working, frame.curve.max_members)]
+    working_rate = frame.curve.serves(seen.working, seen.recent[0])
     drain = to_drain(seen.lag, seen.recent[0], working_rate, frame.lead_s, frame.slo_s)
     demand[:near] = np.maximum(demand[:near], floor) + drain
     if not knobs.trust.all():

@@ -176,8 +176,35 @@ def is_backlog(lag: Floats, working_rate: Floats, slo_s: float) -> Booleans:
     return waits
 
 
+DRAIN_S = 180.0
+"""A backlog is to be drained within so many seconds of the new members' start."""
+
+
+def drainable(lag: Floats, rate: Floats, capacity: float, lead_s: float) -> float:
+    """Return the records of a backlog that members can drain in time, however many come.
+
+    One partition is worked off by one member, which spends most of itself on what arrives meanwhile: what a hot
+    partition piles up is no reason to ask for anybody (:mod:`balancer.bounding` says what helps it).
+
+    Parameters
+    ----------
+    lag, rate
+        Shape (partitions,): records that wait, and records/s that arrive.
+    capacity
+        Records/s of one member.
+    lead_s
+        Seconds from request to useful capacity.
+
+    Examples
+    --------
+    >>> drainable(np.array([90_000.0, 50.0]), np.array([120.0, 20.0]), 100.0, 120.0)
+    50.0
+    """
+    return float(np.minimum(lag, np.maximum(capacity - rate, 0.0) * (lead_s + DRAIN_S)).sum())
+
+
 def to_drain(
-    lag: Floats, rate: Floats, working_rate: Floats, lead_s: float, slo_s: float, drain_s: float = 180.0
+    lag: Floats, rate: Floats, working_rate: Floats, lead_s: float, slo_s: float, drain_s: float = DRAIN_S
 ) -> Floats:
     """Return the records/s that a backlog adds to demand.
 

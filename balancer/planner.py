@@ -20,7 +20,7 @@ from balancer import downstream
 from balancer.bounding import FULL, UNROUTED, Routing, bound, hot_in, remedies
 from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
 from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weights, scarce_price, wanted
-from balancer.demand import CELLS, corrected, correction_profile, forecast_cells
+from balancer.demand import CELLS, corrected, correction_profile, drainable, forecast_cells
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
@@ -135,7 +135,7 @@ def plan(
         safe = safe * effect.factor
     seen = Observed(
         np.array(memory.recent())[:, None],
-        np.array([float(lag)]),
+        np.array([_backlog(snapshot, policy, capacity, frame.lead_s)]),
         np.array([snapshot.working]),
         np.array([requested]),
     )
@@ -209,6 +209,15 @@ def _why_hold(snapshot: GroupSnapshot, policy: ScalingPolicy, now: datetime) -> 
         whys = sorted({p.why for p in snapshot.partitions.values() if p.why})
         wrong.append("no partition's arrival rate is known" + (f": {'; '.join(whys)}" if whys else ""))
     return wrong
+
+
+def _backlog(snapshot: GroupSnapshot, policy: ScalingPolicy, capacity: float, lead_s: float) -> float:
+    """Return the known records that wait, without those of partitions that members cannot work off faster."""
+    known = [(p.lag, p.arrival_rate or 0.0) for p in snapshot.partitions.values() if p.lag is not None]
+    if not known or not policy.cap_at_partitions:
+        return float(sum(lag for lag, _ in known))
+    lag, rate = np.array(known, dtype=float).T
+    return drainable(lag, rate, max([capacity, *(m.capacity or 0.0 for m in snapshot.members)]), lead_s)
 
 
 def _hold(

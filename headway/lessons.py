@@ -73,7 +73,7 @@ def knobs_from(history: ArrivalSeries, policy: ScalingPolicy) -> Knobs | str:
         weights = np.where(history.known, history.counts, 0.0)[:, -WEEK * 60 // history.grid.step_s :].sum(axis=1)
         planned = policy.assignment is AssignmentKind.PLANNED
         curve = assigned_curve(capacity, weights, limit, "planned" if planned else policy.assignor)
-        setting = replace(setting, sustained=curve.rates)
+        setting = replace(setting, curve=curve)
     frame = Frame(curve, world.start_s, world.slo_s, policy.min_replicas, limit)
     knobs, _ = learn_knobs(past, setting, frame, late_target=policy.late_target, budget=policy.rescales_per_day)
     return knobs

@@ -106,8 +106,8 @@ def past_of(world: World, forecaster: BatchForecaster) -> Past | None:
 
 def setting_of(world: World, past: Past) -> Setting:
     """Return a world for batch runs over its own history."""
-    sustained = frame_of(world).curve.rates if world.trace.partitioned else None
-    return replace(world.setting(past.minutes, past.before[:, -1]), sustained=sustained)
+    curve = frame_of(world).curve if world.trace.partitioned else None
+    return replace(world.setting(past.minutes, past.before[:, -1]), curve=curve)
 
 
 def learned(world: World, forecaster: BatchForecaster, late_target: float, budget: int) -> Knobs:

@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.capacity import CapacityCurve
+
 SLOT_S = 15
 
 Floats = NDArray[np.float64]
@@ -65,8 +67,8 @@ class Setting:
     start_s: float
     pause_s: float
     slo_s: float
-    sustained: Floats | None = None
-    """Records/s that 0, 1, 2 … members sustain, where partitions keep them from adding up."""
+    curve: CapacityCurve | None = None
+    """What members sustain where partitions keep them from adding up; None is a pool."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +109,6 @@ def run_batch(
     rate = setting.before[row] * factor / 60
     slots = minutes.shape[1] * per_minute
     per_slot = minutes[row, 0]
-    most = 0 if setting.sustained is None else setting.sustained.size - 1
     for slot in range(slots + deadline):
         if slot < slots:
             minute, part = divmod(slot, per_minute)
@@ -125,10 +126,10 @@ def run_batch(
         now_working = requests.min(axis=1)
         np.copyto(stall, setting.pause_s, where=now_working != working)
         working = now_working
-        if setting.sustained is None:
+        if setting.curve is None:
             able = working * (slot_s * setting.capacity)
         else:
-            able = setting.sustained[np.minimum(working, most)] * slot_s
+            able = setting.curve.serves(working, per_slot / slot_s) * slot_s
         if stall.any():
             able = able * (1.0 - np.minimum(stall, slot_s) / slot_s)
             stall = np.maximum(stall - slot_s, 0.0)

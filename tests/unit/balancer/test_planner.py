@@ -123,6 +123,22 @@ def test_b1_never_more_members_than_partitions_and_each_owned_once(
         assert owned == sorted(seen.partitions)
 
 
+@pytest.mark.parametrize("lag", [0, 500_000])
+def test_e2_a_hot_partition_neither_starves_the_others_nor_hires_for_its_own_backlog(lag: int) -> None:
+    each = np.array([30.0, 4.0, 4.0, 4.0, 4.0, 4.0])  # records/s; a member serves 10
+    parts = [TopicPartition("orders", p) for p in range(6)]
+    states = {p: PartitionState(lag if i == 0 else 0, float(each[i])) for i, p in enumerate(parts)}
+    rates = np.repeat((each[:, None] * np.array([1.0, 1.1, 1.2]))[:, None], 72, axis=1)
+    ahead = Forecast(
+        "orders", NOW, timedelta(minutes=5), tuple(range(6)), LEVELS, rates, rates.sum(axis=0), "test", Rung.OWN_MODEL
+    )
+    seen = replace(snapshot(4, 1.0, 0, 6, 4), partitions=states)
+    made = plan(seen, ahead, replace(POLICY, assignment=AssignmentKind.PLANNED), NOW).plan
+    assert made.bound_by.kind is BoundKind.PARTITION
+    assert [s.replicas for s in made.steps] == [4]  # one for the hot one, and five times 4.8 on three
+    assert made.replicas >= (made.lower_bound or 0)
+
+
 def test_b2_the_last_step_is_reached() -> None:
     seen = snapshot(59, 630.0, 0, 64, 59)
     made = plan(seen, forecast([630.0] * 72, 64), replace(POLICY, max_replicas=64), NOW).plan

@@ -73,7 +73,7 @@ def test_three_weeks_are_learned_on_with_what_the_busiest_member_sustains(lesson
     ((past, setting, frame, late_target, budget),) = lesson
     assert past.minutes.shape == (3, 7 * 1440)
     assert past.minutes.sum() == pytest.approx(skewed.counts[:, -21 * 48 - 1 : -1].sum(), rel=0.01)
-    assert setting.sustained.round(2).tolist() == [0.0, 10.0, 13.33]
+    assert setting.curve.rates.round(2).tolist() == [0.0, 10.0, 13.33]
     assert (frame.lead_s, late_target, budget) == (90.0, POLICY.late_target, POLICY.rescales_per_day)
 
 
