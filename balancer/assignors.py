@@ -236,68 +236,6 @@ def paces(
     return out[0], out[1]
 
 
-def useful_sizes(shares: NDArray[np.float64], least_gain: float = 0.01) -> tuple[int, ...]:
-    """Sizes that really help: each lowers the busiest member's share below that of every smaller size.
-
-    Parameters
-    ----------
-    shares
-        As :func:`busiest_shares` gives them.
-    least_gain
-        By what share of itself it must be lower to count.
-
-    Examples
-    --------
-    Twelve equal partitions divide evenly among these:
-
-    >>> useful_sizes(busiest_shares(np.ones(12), 16, "range"))
-    (1, 2, 3, 4, 6, 12)
-    """
-    sizes, best = [], np.inf
-    for n, share in enumerate(shares.tolist(), start=1):
-        if share < best * (1 - least_gain):
-            sizes.append(n)
-            best = share
-    return tuple(sizes)
-
-
-def sizes_for(
-    demand: NDArray[np.float64], capacity: float, shares: NDArray[np.float64]
-) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Fewest members whose busiest one carries its share of each demand.
-
-    Parameters
-    ----------
-    demand
-        Records/s, any shape.
-    capacity
-        Records/s planned onto one member.
-    shares
-        As :func:`busiest_shares` gives them.
-
-    Returns
-    -------
-    members
-        Shape of ``demand``. Where no size suffices: the smallest of those that help most.
-    suffices
-        Shape of ``demand``; False where even that size is too slow, bound by a partition.
-
-    Examples
-    --------
-    >>> shares = busiest_shares(np.array([3.0, 1, 1, 1]), 8, "range")
-    >>> members, suffices = sizes_for(np.array([90.0, 300.0]), 100.0, shares)
-    >>> members.tolist(), suffices.tolist()
-    ([1, 4], [True, False])
-    """
-    if not 0 < capacity < np.inf:
-        raise ValueError(f"capacity={capacity} must be a positive number of records/s")
-    sizes = np.array(useful_sizes(shares), dtype=np.intp)
-    carried = capacity / shares[sizes - 1] * (1 + 1e-9)
-    at = np.searchsorted(carried, demand, side="left")
-    suffices = at < sizes.size
-    return sizes[np.minimum(at, sizes.size - 1)], suffices
-
-
 def _paces_when_planned(falling: NDArray[np.float64], members: int) -> tuple[float, float]:
     """Biggest first onto the least loaded; beyond 2,000 partitions its well-known bound instead of the packing."""
     if members == 1 or members >= falling.size:

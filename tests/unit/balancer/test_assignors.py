@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from balancer.assignors import (
     busiest_shares,
     owner_under,
+    paces,
     range_owner,
     roundrobin_owner,
-    sizes_for,
     sticky_owner,
     uniform_owner,
-    useful_sizes,
 )
+from balancer.capacity import assigned_curve
 
 KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky", "uniform")
 OWNERS = st.lists(st.integers(-1, 12), max_size=40).map(lambda values: np.array(values, dtype=np.intp))
@@ -67,45 +67,28 @@ def test_b27_members_beyond_the_partitions_idle():
 
 def test_b16_sized_by_the_busiest_member_not_by_the_mean():
     loads = np.array([90.0, 90.0, 1.0, 1.0, 1.0, 1.0])
-    shares = busiest_shares(loads, 6, "range")
-    members, suffices = sizes_for(np.array([loads.sum()]), 100.0, shares)
-    assert suffices.all() and members[0] == 6  # ceil(184 / 100) = 2 would put 181 on the first one
+    curve = assigned_curve(100.0, loads, 6, "range")
+    assert curve.need(np.array([loads.sum()])) == 6  # ceil(184 / 100) = 2 would put 181 on the first one
     assert np.bincount(range_owner([6], 5), loads).max() > 100 >= np.bincount(range_owner([6], 6), loads).max()
 
 
 def test_e2_no_extra_members_where_one_partition_is_the_bound():
-    shares = busiest_shares(np.array([500.0] + [1.0] * 31), 64, "planned")
-    members, suffices = sizes_for(np.array([531.0]), 100.0, shares)
-    assert members[0] == 2 and not suffices[0]
+    curve = assigned_curve(100.0, np.array([500.0] + [1.0] * 31), 64, "planned")
+    assert curve.need(np.array([531.0])) == 2 and curve.rates[-1] < 531
 
 
 def test_sizes_that_divide_evenly_are_preferred():
-    assert useful_sizes(busiest_shares(np.ones(32), 64, "roundrobin")) == (1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 32)
-    members, suffices = sizes_for(np.array([3000.0]), 100.0, busiest_shares(np.ones(32), 64, "roundrobin"))
-    assert (members[0], bool(suffices[0])) == (32, True)  # 31 members leave two partitions on one of them
-    members, _ = sizes_for(np.array([1700.0]), 100.0, busiest_shares(np.ones(32), 64, "roundrobin"))
-    assert members[0] == 32
+    curve = assigned_curve(100.0, np.ones(32), 64, "roundrobin")
+    assert np.unique(curve.useful[1:]).tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 32]
+    assert curve.need(np.array([1700.0, 3000.0])).tolist() == [32, 32]  # 31 members leave two partitions on one
 
 
-@given(
-    st.lists(st.floats(0, 100), min_size=1, max_size=24),
-    st.sampled_from([*KAFKAS, "planned"]),
-    st.floats(1, 500),
-)
-def test_the_chosen_size_carries_the_demand(values, assignor, capacity):
-    loads = np.array(values)
-    shares = busiest_shares(loads, 30, assignor)
-    assert shares[0] == pytest.approx(1.0)
-    assert (shares >= 1 / np.arange(1, 31) - 1e-9).all()
-    demand = np.array([loads.sum()])
-    members, suffices = sizes_for(demand, capacity, shares)
-    busiest = demand[0] * shares[members[0] - 1]
-    assert bool(suffices[0]) == (busiest <= capacity * (1 + 1e-6)) or abs(busiest - capacity) < 1e-6 * capacity
-    if suffices[0]:
-        smaller = [n for n in range(1, members[0]) if demand[0] * shares[n - 1] < capacity * (1 - 0.011)]
-        assert not smaller  # none that helps by more than the least gain was passed over
-    lower, _ = sizes_for(demand / 2, capacity, shares)
-    assert lower[0] <= members[0]  # more demand never means fewer members
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=24), st.sampled_from([*KAFKAS, "planned"]))
+def test_the_busiest_member_has_at_least_the_mean(values, assignor):
+    busiest, shared = paces(np.array(values), 30, assignor)
+    assert busiest[0] == pytest.approx(1.0)
+    assert (busiest >= 1 / np.arange(1, 31) - 1e-9).all()
+    assert (shared <= busiest).all()
 
 
 def test_several_topics_and_none():
@@ -124,7 +107,5 @@ def test_what_cannot_be_meant_is_refused():
         owner_under("planned", [3], 2)
     with pytest.raises(ValueError, match="members=0"):
         range_owner([3], 0)
-    with pytest.raises(ValueError, match="capacity=0"):
-        sizes_for(np.ones(1), 0.0, np.ones(1))
     with pytest.raises(ValueError, match="finite"):
         busiest_shares(np.array([-1.0]), 2, "range")
