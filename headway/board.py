@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from balancer.group import GroupSnapshot
@@ -63,6 +63,8 @@ class GroupView:
     acting_until: datetime | None = None
     capacity_per_member: float | None = None
     """Records/s of one member, configured or learned."""
+    lead_time: timedelta | None = None
+    """How long a member takes until it is useful, as the last plan took it."""
     cache: dict[object, bytes] = field(default_factory=dict)
 
     @property
@@ -233,6 +235,7 @@ def group_document(view: GroupView, now: datetime) -> dict[str, Any]:
         else {"from": instant(coming[0].start), "replicas": coming[0].replicas, "demand": round(coming[0].demand, 4)},
         "snapshot": None if view.snapshot is None else snapshot_document(view.snapshot),
         "capacity_per_member": view.capacity_per_member,
+        "lead_time_s": None if view.lead_time is None else view.lead_time.total_seconds(),
         "record_shares": {topic: round(share, 4) for topic, share in view.record_shares.items()},
         "latency_p99_s": view.latencies[-1][1] if view.latencies else None,
         "scores": dict(view.scores),

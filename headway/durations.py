@@ -1,9 +1,9 @@
-"""Durations as people write them, always with a unit: ``120s``, ``5m``, ``1h30m``, ``PT5M``."""
+"""Durations as people write them, always with a unit: ``120s``, ``5m``, ``1h30m``, ``PT5M``; and instants."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)\s*")
@@ -74,3 +74,14 @@ def format_duration(duration: timedelta) -> str:
         elif parts:
             break
     return "".join(parts[:2]) or "0s"
+
+
+def instant(at: datetime) -> str:
+    """Return an instant as ISO 8601 UTC with ``Z``.
+
+    Examples
+    --------
+    >>> instant(datetime(2026, 1, 5, 9, 30, tzinfo=UTC))
+    '2026-01-05T09:30:00Z'
+    """
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

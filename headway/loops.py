@@ -22,6 +22,7 @@ from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
 from forecaster.errors import ForecasterError
 from forecaster.forecast import ForecastResult, NoForecast
+from forecaster.methods.base import DEFAULT_LEVELS
 from forecaster.serving import ForecastService
 from forecaster.stores.base import SeriesStore
 from forecaster.topics import GroupId
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 LEASE_TICKS = 2
 LEARN_EVERY = timedelta(days=7)
 LEARNED_AT = "knobs_learned"
+SHOWN_LEVELS = (0.1, *DEFAULT_LEVELS)
+"""What is forecast: the levels that are planned with, and the lower edge of the band that is drawn."""
 
 
 class RecordedObserver:
@@ -149,7 +152,7 @@ class GroupRunner:
         horizon = self.app.settings.jobs.horizon
         for topic in self.topics:
             try:
-                served = self.desk.forecast(topic, now, horizon)
+                served = self.desk.forecast(topic, now, horizon, SHOWN_LEVELS)
             except ForecasterError as error:
                 self.app.board.problem(self.name, "forecast", str(error))
                 raise
@@ -370,6 +373,7 @@ class GroupRunner:
             if policy.capacity_per_member is not None:
                 view.problems.pop("capacity", None)
             lead = policy.lead_time or DEFAULT_LEAD
+            view.lead_time = lead
             if tick.actuation is not None and tick.actuation.state is ActuationState.PENDING:
                 view.acting_until = now + lead
 

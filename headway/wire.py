@@ -17,19 +17,9 @@ from balancer.group import GroupSnapshot
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from balancer.plans.base import Decision
 from forecaster.forecast import ForecastResult, NoForecast
+from headway.durations import instant as instant
 
 Document = dict[str, Any]
-
-
-def instant(at: datetime) -> str:
-    """Return an instant as ISO 8601 UTC with ``Z``.
-
-    Examples
-    --------
-    >>> instant(datetime(2026, 1, 5, 9, 30, tzinfo=UTC))
-    '2026-01-05T09:30:00Z'
-    """
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def parse_instant(text: str) -> datetime:

@@ -52,6 +52,19 @@ def _topic(view: GroupView, topic: str | None) -> str | None:
     return chosen if chosen in view.topics else None
 
 
+def _asked(
+    app: Application, view: GroupView, topic: str | None, start: str | None, to: str | None
+) -> tuple[str, datetime, datetime] | Response:
+    """Return the topic and the range that are asked for, or the problem with them."""
+    chosen = _topic(view, topic)
+    if chosen is None:
+        return _no_topic(view)
+    try:
+        return chosen, *_between(app, start, to)
+    except ValueError as error:
+        return problem(422, "Not understood", str(error))
+
+
 def _no_topic(view: GroupView) -> Response:
     return problem(404, "Unknown topic", f"group {view.name} reads {', '.join(view.topics) or 'no topic yet'}")
 
@@ -74,13 +87,10 @@ def heatmap(
 ) -> Response:
     """Return one row a partition: means over columns of time, the forecast behind them, and when each saturates."""
     view = app.view(group)
-    chosen = _topic(view, topic)
-    if chosen is None:
-        return _no_topic(view)
-    try:
-        start_at, end_at = _between(app, start, to)
-    except ValueError as error:
-        return problem(422, "Not understood", str(error))
+    asked = _asked(app, view, topic, start, to)
+    if isinstance(asked, Response):
+        return asked
+    chosen, start_at, end_at = asked
     meta = app.store.meta(chosen)
     step_s = meta.step_s if meta is not None else app.settings.grid(group).step_s
     steps = max(int((end_at - start_at).total_seconds()) // step_s, 1)
@@ -221,12 +231,11 @@ def expected(
     topic: Topic = None,
 ) -> Response:
     """Return past forecasts as they were made: what was said a lead before, or everything said at one instant."""
-    view = app.view(group)
-    chosen = _topic(view, topic)
-    if chosen is None:
-        return _no_topic(view)
+    asked = _asked(app, app.view(group), topic, start, to)
+    if isinstance(asked, Response):
+        return asked
+    chosen, start_at, end_at = asked
     try:
-        start_at, end_at = _between(app, start, to)
         lead_s = parse_duration(lead).total_seconds()
         at = parse_instant(origin) if origin is not None else None
     except (ValueError, OverflowError) as error:

@@ -10,7 +10,8 @@ import typer
 
 from headway.cli import sources
 from headway.cli.bundles import Days, Trace, Workers
-from headway.cli.output import Json, bar, emit_json, emit_table, instant, say
+from headway.cli.output import Json, bar, emit_json, emit_table, say
+from headway.durations import instant
 
 if TYPE_CHECKING:
     from forecaster.backtest import BacktestPlan, BacktestReport

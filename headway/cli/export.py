@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.options import Config
-from headway.cli.output import Json, emit_json, emit_table
+from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway export --topic orders --file orders.csv.gz"
 
@@ -36,7 +36,4 @@ def command(
         finally:
             store.close()
     result = {"rows": done.rows, "series": done.series, "topic": topic, "file": str(file)}
-    if json:
-        emit_json(result)
-    else:
-        emit_table(list(result), [list(result.values())])
+    emit_record(result, json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.options import Config
-from headway.cli.output import Json, emit_json, emit_table
+from headway.cli.output import Json, emit_record
 from headway.cli.sources import Missing, Partitions, Seed, SeriesName, Skew
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def command(
         "gaps": loaded.gaps,
         "rejected": loaded.rejected,
     }
-    if json:
-        emit_json(result)
-    else:
-        emit_table(list(result), [list(result.values())])
+    emit_record(result, json)
 
 
 def _from_file(

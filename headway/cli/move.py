@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.options import Config
-from headway.cli.output import Json, emit_json, emit_table
+from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway move --group orders --partition orders:7 --to 2"
 
@@ -38,9 +38,6 @@ def command(
     with some_mover(parts):
         ended = move(parts, wanted, to, limit.total_seconds())
     result = {"state": ended.state, "seconds": ended.seconds, "epoch": ended.epoch, "detail": ended.detail}
-    if json:
-        emit_json(result)
-    else:
-        emit_table(list(result), [list(result.values())])
+    emit_record(result, json)
     if ended.state != "done":
         raise typer.Exit(1)

@@ -6,10 +6,12 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Protocol
 
 import typer
+
+from headway.durations import instant
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 """The ``--json`` option; every command that has a result takes it."""
@@ -29,20 +31,17 @@ def emit_json(result: object) -> None:
     sys.stdout.write(to_json(result) + "\n")
 
 
+def emit_record(record: Mapping[str, object], as_json: bool) -> None:
+    """Print one record: a JSON document, or a table of one row."""
+    if as_json:
+        emit_json(record)
+    else:
+        emit_table(list(record), [list(record.values())])
+
+
 def to_json(result: object) -> str:
     """Return a result as JSON text; see :func:`emit_json`."""
     return json.dumps(result, default=_plain, allow_nan=False)
-
-
-def instant(at: datetime) -> str:
-    """Return an instant as ISO 8601 UTC with ``Z``.
-
-    Examples
-    --------
-    >>> instant(datetime(2026, 1, 5, 9, 30, tzinfo=UTC))
-    '2026-01-05T09:30:00Z'
-    """
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _plain(value: object) -> object:

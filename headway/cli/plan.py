@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli import sources
-from headway.cli.output import Json, emit_json, emit_table, instant, say
+from headway.cli.output import Json, emit_json, emit_table, say
+from headway.durations import instant
 
 if TYPE_CHECKING:
     from datetime import datetime

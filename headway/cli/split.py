@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.options import Config
-from headway.cli.output import Json, emit_json, emit_table
+from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway split --topic orders --partition 7 --lanes 3"
 
@@ -41,9 +41,6 @@ def finish(kind: str, topic: str, partition: int, lanes: int, within: str, confi
         raise typer.BadParameter(str(error), param_hint="--within") from error
     ended = carry_out(load(config), new_request(kind, topic, partition, lanes), limit)
     result = {"state": ended.state, "seconds": ended.seconds, "epoch": ended.epoch, "detail": ended.detail}
-    if json:
-        emit_json(result)
-    else:
-        emit_table(list(result), [list(result.values())])
+    emit_record(result, json)
     if ended.state != "done":
         raise typer.Exit(1)

@@ -158,19 +158,21 @@ function place() {
   if (!stack || !drawn) return;
   const [left, right] = stack.frame, { start, end } = stack.range;
   const line = $("cursor");
-  if (cursor === null || cursor < start || cursor > end) { line.style.display = "none"; return; }
-  line.style.display = "block";
-  line.style.left = `${left + ((right - left) * (cursor - start)) / (end - start)}px`;
+  const seen = cursor !== null && cursor >= start && cursor <= end;
+  line.style.visibility = seen ? "visible" : "hidden";
+  if (seen) line.style.transform = `translateX(${left + ((right - left) * (cursor - start)) / (end - start)}px)`;
 }
 function setCursor(t) {
   cursor = t;
   place();
   $("readout").textContent = readout(drawn.g, drawn.s, t);
 }
-let moving = null;
+let moving = null, edge = null;
+$("stack").addEventListener("pointerenter", () => { edge = null; });
 $("stack").addEventListener("pointermove", (event) => {
   if (!stack || !drawn) return;
-  const x = event.clientX - $("stack").getBoundingClientRect().left;
+  edge ??= $("stack").getBoundingClientRect().left; // measured once: asking again would lay the page out at every move
+  const x = event.clientX - edge;
   moving ??= requestAnimationFrame(() => {
     moving = null;
     if (!stack) return;
@@ -300,7 +302,7 @@ addEventListener("keydown", (event) => {
   else if (open && event.key === "-") zoom("out");
   else if (open && event.key === "0") zoom("reset");
 });
-addEventListener("resize", () => { stack?.scale(); place(); });
+addEventListener("resize", () => { edge = null; stack?.scale(); place(); });
 addEventListener("hashchange", async () => {
   const before = opened;
   if (body) await draw().catch((error) => state(false, error.message));
@@ -316,4 +318,5 @@ const KINDS = new Set(["snapshot", "plan", "forecast", "decision", "mode", "paus
 /** Changes of the group that is looked at are drawn at once; those of others with the next look. */
 const concerns = (document) => !view().group || !document.group || document.group === view().group;
 listen((kind, document) => { if (KINDS.has(kind) && concerns(document)) soon(); }, (how) => { live = how; if (body) state(true); });
-(window.requestIdleCallback ?? setTimeout)(() => bokeh());
+// charts' script is large: it comes when the page stands and has nothing else to do, or as soon as a group is opened
+addEventListener("load", () => setTimeout(() => (window.requestIdleCallback ?? setTimeout)(() => bokeh()), 500));

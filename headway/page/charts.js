@@ -34,6 +34,7 @@ export class Stack {
       [name, new Bokeh.ColumnDataSource({ data: Object.fromEntries(columns.map((c) => [c, []])) })]));
     this.range = new Bokeh.Range1d({ start: 0, end: 1 });
     this.data = {};
+    this.keys = {};
     this.figures = {};
     for (const name of Object.keys(HEIGHTS)) this.figures[name] = this.figure(name);
     this.layers();
@@ -137,12 +138,10 @@ export class Stack {
     if (this.range.start !== start || this.range.end !== end) this.range.setv({ start, end });
   }
 
+  /** Fits everything to the range in the same turn in which it changed, so that the charts are painted once. */
   later() {
-    this.pending ??= requestAnimationFrame(() => {
-      this.pending = null;
-      this.scale();
-      this.moved(this.range.start, this.range.end);
-    });
+    this.scale();
+    this.pending ??= requestAnimationFrame(() => { this.pending = null; this.moved(); });
   }
 
   /** Round local times below, and heights that fit what is within sight. */
@@ -151,9 +150,13 @@ export class Stack {
     const width = $("chart-arrivals").clientWidth || 800;
     const found = ticks(start, end, this.zone, Math.max(2, Math.floor(width / 90)));
     const labels = new Map(found);
-    for (const f of Object.values(this.figures)) {
-      f.below[0].ticker.ticks = [...labels.keys()];
-      f.below[0].major_label_overrides = labels;
+    const shown = found.map(([t, text]) => t + text).join();
+    if (shown !== this.shown) {
+      this.shown = shown;
+      for (const f of Object.values(this.figures)) {
+        f.below[0].ticker.ticks = [...labels.keys()];
+        f.below[0].major_label_overrides = labels;
+      }
     }
     const highest = (names) => {
       let top = 0;
@@ -179,8 +182,10 @@ export class Stack {
     const top = this.figures.arrivals.y_range.end;
     const boxes = (list) => ({ left: list.map((w) => w.left), right: list.map((w) => w.right), bottom: list.map(() => 0),
       top: list.map(() => 2 * top), name: list.map((w) => (((w.right - w.left) * width) / (end - start) > 64 ? w.name ?? "" : "")), y: list.map(() => top) });
-    this.sources.windows.data = boxes(this.data.spans ?? []);
-    this.sources.gaps.data = boxes(this.data.holes ?? []);
+    for (const [name, list] of [["windows", this.data.spans ?? []], ["gaps", this.data.holes ?? []]]) {
+      const made = boxes(list), key = JSON.stringify(made);
+      if (this.keys[name] !== key) { this.keys[name] = key; this.sources[name].data = made; }
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Figures, durations and instants as people read them; unknown is a dash, never zero.
 
 export const DASH = "–";
+const plain = [0, 1, 2, 3].map((d) => new Intl.NumberFormat("en", { maximumFractionDigits: d }));
 const known = (v) => v !== null && v !== undefined && Number.isFinite(v);
 
 export function number(v) {
@@ -11,7 +12,8 @@ export function number(v) {
   const scaled = v / scale;
   const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(scaled))));
   const rounded = Number(scaled.toPrecision(3));
-  return rounded.toLocaleString("en", { maximumFractionDigits: Number.isInteger(v) && scale === 1 ? 0 : digits }) + unit;
+  const places = Number.isInteger(v) && scale === 1 ? 0 : digits;
+  return (plain[places]?.format(rounded) ?? rounded.toLocaleString("en", { maximumFractionDigits: places })) + unit;
 }
 export const rate = (v) => (known(v) ? `${number(v)} records/s` : DASH);
 export const whole = (v) => (known(v) ? String(Math.round(v)) : DASH);
@@ -96,7 +98,9 @@ export function sentence(g) {
     return `${at.requested} → ${members(at.planned)} now: ${g.reasons[0] ?? ""}`;
   }
   if (!n || n.replicas === at.planned) return `stays at ${members(at.planned)} as far as the forecast reaches`;
-  return `${at.planned} → ${members(n.replicas)} at ${when(n.from, zone, now)}, for ${rate(n.demand)}`;
+  const why = g.capacity_per_member ? `because ${rate(n.demand)} need ${number(n.demand / g.capacity_per_member)} members` : `for ${rate(n.demand)}`;
+  const starts = n.replicas > at.planned && known(g.lead_time_s) ? `; a member starts in ${duration(g.lead_time_s)}` : "";
+  return `${at.planned} → ${members(n.replicas)} at ${when(n.from, zone, now)}, ${why}${starts}`;
 }
 /** Why there is no forecast yet, and when there will be one; null when there is. */
 export function notYet(g) {

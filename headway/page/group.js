@@ -193,12 +193,20 @@ function owners(g, a) {
   fill($("owners"), box("Owners", el("p", {}, `${members(a.members.length)}${skew}${a.unowned.length ? `; ${plural(a.unowned.length, "partition")} without an owner` : ""}${able ? "; the dashed mark is one member's capacity." : "."}`), ...rows));
 }
 
+/** What else could have been done, dearest last, each with what it would cost in paid member-hours. */
+function alternatives(list, chosen) {
+  if (!list?.length) return null;
+  const rows = [...list].sort((a, b) => a.total_cost - b.total_cost).map((a) => [a.replicas === chosen ? el("b", {}, `${a.replicas} (chosen)`) : a.replicas,
+    number(a.paid_hours), number(a.rescale_cost), number(a.expected_late), number(a.total_cost)]);
+  return table(["#Members", "#Paid hours", "#Rescale cost", "#Late, expected", "#Total cost"], rows, "Alternatives and their cost");
+}
 export function drawPlan(g, plan) {
   const zone = g.timezone, now = ms(g.now);
   fill($("plan"), box("Plan",
     plan.reasons.length ? el("p", {}, plan.reasons.slice(0, 4).join("; "), ".") : null,
     plan.proposals?.length ? el("p", {}, ...plan.proposals.map((p) => el("span", { class: "one" }, p.text))) : null,
-    plan.steps.length ? table(["From", "#Members", "#For, records/s"], plan.steps.slice(0, 48).map((s) => [when(s.from, zone, now), s.replicas, number(s.demand)]), "Plan") : null));
+    plan.steps.length ? table(["From", "#Members", "#For, records/s"], plan.steps.slice(0, 48).map((s) => [when(s.from, zone, now), s.replicas, number(s.demand)]), "Plan") : null,
+    plan.alternatives?.length ? el("h4", {}, "Alternatives now") : null, alternatives(plan.alternatives, plan.replicas)));
 }
 export function drawTimeline(g, body, open) {
   const zone = g.timezone, now = ms(g.now), changes = [...body.changes].reverse().slice(0, 120);
@@ -220,6 +228,7 @@ export function decision(g, d) {
     d.bound_by.kind === "none" ? "nothing held it back" : `bound by ${d.bound_by.kind} ${d.bound_by.id ?? ""}`];
   return [el("p", {}, facts.join(" · ")), el("ul", {}, ...d.reasons.map((r) => el("li", {}, r))),
     el("p", {}, acted ? `Acted: ${whole(acted.previous)} → ${whole(acted.replicas)}, ${acted.state}${acted.detail ? `: ${acted.detail}` : ""}.` : "Nothing was asked of the target."),
+    alternatives(d.alternatives ?? d.plan?.alternatives, d.replicas),
     d.plan ? el("p", {}, `Then: ${d.plan.steps.slice(1, 6).map((s) => `${s.replicas} from ${dayTime(ms(s.from), zone)}`).join(", ") || "no further step"}.`) : null,
     i.knobs?.learned_on ? el("p", { class: "quiet" }, i.knobs.learned_on) : null,
     el("p", { class: "quiet" }, "Compute it again: ", el("code", {}, `headway replay-decision '${d.id}'`))];

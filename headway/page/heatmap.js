@@ -11,14 +11,13 @@ function rgba(colour) {
 }
 /** Rows in the order in which they are shown, busiest at the top; with very many, each shows the busiest of its few. */
 export function rowsOf(body, order) {
-  const peak = body.values.map((row) => Math.max(0, ...row.map((v) => v ?? 0)));
   const mean = body.values.map((row) => row.reduce((sum, v) => sum + (v ?? 0), 0));
   const rows = body.partitions.map((p, i) => i);
   if (order === "load") rows.sort((a, b) => mean[b] - mean[a] || a - b);
   const per = Math.ceil(rows.length / MAX_ROWS);
   const groups = [];
   for (let k = 0; k < rows.length; k += per) groups.push(rows.slice(k, k + per));
-  return { groups, peak, per };
+  return { groups, per };
 }
 export function heatLayer(figure, css) {
   const hatch = new Bokeh.ColumnDataSource({ data: { left: [], right: [], bottom: [], top: [] } });
@@ -49,7 +48,8 @@ export function heatLayer(figure, css) {
   return {
     draw(body, order) {
       const { groups, per } = rowsOf(body, order), count = groups.length;
-      const busiest = Math.max(1e-9, ...body.values.flatMap((row) => row.map((v) => v ?? 0)));
+      let busiest = 1e-9;
+      for (const row of body.values) for (const v of row) if (v > busiest) busiest = v;
       const capacity = body.name === "lag" ? busiest : body.capacity_per_member ?? busiest;
       const columns = body.values[0]?.length ?? 0, start = Date.parse(body.from), step = body.step_s * 1000;
       const parts = [{ image: paint(body.values, groups, capacity, columns), n: columns, x: start, dw: columns * step }];
