@@ -196,11 +196,11 @@ def one_step(app: Application, jobs: Jobs, clock: Clock, made: Generated, at: in
         group.members = plan.replicas
 
 
-def soak(weeks: float, folder: Path, seed: int) -> dict[str, Any]:
-    """Run the weeks, and return what was measured at the end of each."""
+def soak(weeks: float, folder: Path, seed: int, life: int = WEEK) -> dict[str, Any]:
+    """Run the weeks, started anew after ``life`` steps, and return what was measured at the end of each life."""
     made, group, clock, seen = traffic(max(int(np.ceil(weeks)), 1), seed), Group(), Clock(), Course()
     steps, per_end = int(weeks * WEEK), []
-    for first in range(0, steps, WEEK):
+    for first in range(0, steps, life):
         with ExitStack() as stack:
             app = stack.enter_context(open_application(settings(folder), clock))
             app.trainers = Children(1, 600, "retraining")
@@ -208,7 +208,7 @@ def soak(weeks: float, folder: Path, seed: int) -> dict[str, Any]:
             jobs = assemble(app, stack, ScalerBoard())
             age = redis.Redis.from_url(app.url, protocol=2)
             stack.callback(age.close)
-            for at in range(first, min(first + WEEK, steps)):
+            for at in range(first, min(first + life, steps)):
                 one_step(app, jobs, clock, made, at, group, seen)
                 if (at + 1) % AGED_EVERY == 0:
                     seen.expired += int(age.eval(_AGE, 0, AGED_EVERY * STEP_S * 1000))
