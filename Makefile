@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo test test-keda test-ray check chaos chaos-splitting coverage docs lock audit clean
+.PHONY: help demo test test-keda test-ray check chaos chaos-splitting coverage mutation docs lock audit clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ chaos-splitting: $(TEST_DEPS)  ## hundreds of random split, merge, crash and sta
 
 coverage: $(TEST_DEPS)  ## line coverage of forecaster and balancer
 	@$(BIN)/python -m tests.suites --coverage unit stores kafka acting
+
+mutation: $(TEST_DEPS)  ## mutation score of the pure decision modules (mutmut; about half an hour)
+	@$(BIN)/mutmut run --max-children 2 && $(BIN)/python -m benchmarks.mutation
 
 docs: $(TEST_DEPS)  ## build the documentation into docs/_build, links checked strictly
 	@$(BIN)/python -m sphinx -W -n -q -b html docs docs/_build
