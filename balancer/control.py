@@ -95,6 +95,8 @@ class ControlLoop:
     on_plan: Callable[[ScalingPlan], None] = lambda made: None
     advise: Callable[[ScalingPlan, datetime], ScalingPlan] = lambda made, now: made
     """Adds to a plan what is known beside the group itself: splits of routed topics."""
+    on_decision: Callable[[Decision], None] = lambda decision: None
+    """Told of every decision that was written to the log."""
     keeps_log: bool = True
     """Whether decisions and memory go to the plan store; a simulation of a month does without."""
     keep_inputs: timedelta = timedelta(days=14)
@@ -300,7 +302,9 @@ class ControlLoop:
         acted = None if actuation is None else _actuation_to_json(actuation)
         if error is not None:
             acted = {"replicas": made.replicas, "previous": snapshot.replicas, "state": "failed", "detail": error}
-        self.plans.record(Decision(identity, self.group, inputs.now, self.mode, made, summary, acted), token)
+        decision = Decision(identity, self.group, inputs.now, self.mode, made, summary, acted)
+        self.plans.record(decision, token)
+        self.on_decision(decision)
 
     def _attach_numbers(self, inputs: Inputs, keep: timedelta, token: LeaderToken) -> str | None:
         """Keep the numbers of the forecast, once for all ticks that use it; return their name."""

@@ -26,6 +26,9 @@ def rows() -> Iterator[Row]:
     yield from _of("storage", _storage)
     yield from _of("handover", _handover)
     yield from _of("page", _page)
+    yield from _of("soak", _soak)
+    yield from _of("soak_hour", _soak_hour, "python -m benchmarks.soak --real 3600")
+    yield from _of("mutation", _mutation, "make mutation")
     yield from _of("splitting", _splitting)
     yield from _of("chaos", _chaos, "make chaos")
 
@@ -176,6 +179,30 @@ def _page(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     faults = d["axe_violations"] + d["console_errors"]
     yield "page: accessibility and console faults", faults, "0", faults == 0
     yield "page: a frame with 1,000 partitions, p95 ms", d["frame_ms_p95"], "≤ 100", d["frame_ms_p95"] <= 100
+
+
+def _soak(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    if "growth" in d:
+        weeks, grown = len(d["weeks"]), d["growth"]
+        more = grown["rss_mb"]
+        yield f"{weeks} simulated weeks: memory grown after the third, %", 100 * more, "≤ 2", more <= 0.02
+        leaked = max(d["weeks"][-1][what] - d["weeks"][2][what] for what in ("descriptors", "threads"))
+        yield f"{weeks} simulated weeks: descriptors or threads more", leaked, "≤ 0", leaked <= 0
+        failed = len(d["failures"])
+        yield f"{weeks} simulated weeks: failed of {d['job_runs']:,} runs of jobs", failed, "0", failed == 0
+
+
+def _soak_hour(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    what, grown = f"{d['seconds'] / 60:.0f} min of headway serve", d["growth"]
+    yield f"{what}: memory grown after the first quarter, %", 100 * grown["rss_mb"], "≤ 2", grown["rss_mb"] <= 0.02
+    leak = max(grown[kind] for kind in ("descriptors", "sockets", "threads"))
+    yield f"{what}: descriptors, sockets, threads grown, %", 100 * leak, "≤ 2", leak <= 0.02
+    yield f"{what}: processes left behind", d["left_behind"], "0", d["left_behind"] == 0
+
+
+def _mutation(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    what = f"mutation score of {len(d['modules'])} decision modules, %"
+    yield what, 100 * d["score"], f"≥ {100 * d['goal']:.0f}", d["score"] >= d["goal"]
 
 
 def _chaos(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:

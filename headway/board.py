@@ -21,7 +21,8 @@ from forecaster.forecast import Forecast, ForecastResult, NoForecast
 from headway.wire import Document, bound_document, encode, instant, plan_document, snapshot_document
 
 KEPT_POINTS = 20_000
-KEPT_DECISIONS = 500
+KEPT_DECISIONS = 100
+"""Of those that changed something: what is answered while the store is away."""
 
 
 @dataclass(slots=True)
@@ -66,6 +67,15 @@ class GroupView:
     lead_time: timedelta | None = None
     """How long a member takes until it is useful, as the last plan took it."""
     cache: dict[object, bytes] = field(default_factory=dict)
+
+    def remember(self, decision: Decision) -> None:
+        """Keep a decision; one that repeats the one before takes its place."""
+        last = self.decisions[-1] if self.decisions else None
+        same = last is not None and (last.plan.replicas, last.plan.hold) == (decision.plan.replicas, decision.plan.hold)
+        if last is not None and same and last.actuation is None and decision.actuation is None:
+            self.decisions[-1] = decision
+        else:
+            self.decisions.append(decision)
 
     @property
     def state(self) -> str:

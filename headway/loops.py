@@ -144,6 +144,7 @@ class GroupRunner:
             timezone=app.settings.grid(name).timezone,
             intervals=MemberWatch(app.store, GroupId(name), self.topics),
             advise=lambda made, now: with_splits(made, advice(now)),
+            on_decision=lambda decision: app.view(name).remember(decision),
         )
 
     def forecast(self) -> str:

@@ -66,7 +66,18 @@ def test_a_turn_plans_acts_and_is_shown(application, runner, target):
     assert said.startswith(f"{view.plan.replicas} members")
     kept = application.plans.decisions("orders", NOW - timedelta(hours=1))
     assert [d.actuation["state"] for d in kept] == ["pending"]
+    assert [d.id for d in view.decisions] == [d.id for d in kept], "what is answered while the store is away"
     assert application.ready
+
+
+def test_decisions_that_repeat_themselves_are_kept_once_in_memory(application, runner):
+    record(application, [30.0, 30.0])
+    application.operations.set_mode("orders", Mode.RECOMMEND, "test", NOW)
+    for second in range(5):
+        application.clock = lambda second=second: NOW + timedelta(seconds=second)
+        runner.act()
+    (kept,) = application.view("orders").decisions
+    assert kept.at == NOW + timedelta(seconds=4)
 
 
 def test_modes_below_act_change_nothing(application, runner, target):
