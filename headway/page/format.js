@@ -98,9 +98,7 @@ export function sentence(g) {
     return `${at.requested} → ${members(at.planned)} now: ${g.reasons[0] ?? ""}`;
   }
   if (!n || n.replicas === at.planned) return `stays at ${members(at.planned)} as far as the forecast reaches`;
-  const why = g.capacity_per_member ? `because ${rate(n.demand)} need ${number(n.demand / g.capacity_per_member)} members` : `for ${rate(n.demand)}`;
-  const starts = n.replicas > at.planned && known(g.lead_time_s) ? `; a member starts in ${duration(g.lead_time_s)}` : "";
-  return `${at.planned} → ${members(n.replicas)} at ${when(n.from, zone, now)}, ${why}${starts}`;
+  return `${at.planned} → ${members(n.replicas)} at ${when(n.from, zone, now)}, for ${rate(n.demand)}`;
 }
 /** Why there is no forecast yet, and when there will be one; null when there is. */
 export function notYet(g) {
