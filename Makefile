@@ -54,8 +54,8 @@ test-ray: $(TEST_DEPS)  ## training on a real local Ray cluster (a minute or two
 chaos: $(TEST_DEPS)  ## long random fault schedules on real Kafka; SEED=N replays one
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
-chaos-splitting: $(TEST_DEPS)  ## hundreds of random split, merge, crash and stale-producer schedules; SEED=N replays one
-	@$(BIN)/python -m tests.splitting $(if $(SEED),--seed $(SEED))
+chaos-splitting: $(TEST_DEPS)  ## hundreds of random split, merge, crash and stale-producer schedules; SEED=N replays one, PLAIN=1 without transactions
+	@$(BIN)/python -m tests.splitting $(if $(SEED),--seed $(SEED)) $(if $(PLAIN),--plain)
 
 coverage: $(TEST_DEPS)  ## line coverage of forecaster and balancer
 	@$(BIN)/python -m tests.suites --coverage unit stores kafka acting

@@ -214,62 +214,73 @@ def plan_splits(
     if not 0 < capacity < np.inf:
         raise ValueError(f"capacity={capacity} must be a positive number of records/s")
     shares = np.zeros(table.slots) if shares is None else shares
-    found = [
-        *_splits(
-            table, rates, origin, step, capacity, policy, now, shares, hot_keys or {}, changed or {},
-            brokers or Brokers(), busy or {}, cpu_limit, faster_capacity, timezone,
-        ),
-        *_merges(table, rates, origin, step, capacity, policy, now, changed or {}),
-    ]  # fmt: skip
+    here = _Outlook(table, rates, origin, step, capacity, policy, now, changed or {})
+    hot = _Hot(shares, hot_keys or {}, busy or {}, cpu_limit)
+    found = [*_splits(here, hot, brokers or Brokers(), faster_capacity, timezone), *_merges(here)]
     return tuple(sorted(found, key=lambda s: (s.at or now, s.partition)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What a plan is made from; see :func:`plan_splits`."""
+
+    table: SlotTable
+    rates: NDArray[np.float64]
+    origin: datetime
+    step: timedelta
+    capacity: float
+    policy: SplitPolicy
+    now: datetime
+    changed: Mapping[int, datetime]
+
+    def rests(self, parent: int) -> bool:
+        """Whether the last change of a parent is too recent."""
+        since = self.changed.get(parent)
+        return since is not None and self.now - since < self.policy.dwell
+
+
+@dataclass(frozen=True, slots=True)
+class _Hot:
+    """What is hot beside the forecast."""
+
+    shares: NDArray[np.float64]
+    keys: Mapping[int, tuple[str, float]]
+    busy: Mapping[int, float]
+    cpu_limit: float | None
+
+
 def _splits(
-    table: SlotTable,
-    rates: NDArray[np.float64],
-    origin: datetime,
-    step: timedelta,
-    capacity: float,
-    policy: SplitPolicy,
-    now: datetime,
-    shares: NDArray[np.float64],
-    hot_keys: Mapping[int, tuple[str, float]],
-    changed: Mapping[int, datetime],
-    brokers: Brokers,
-    busy: Mapping[int, float],
-    cpu_limit: float | None,
-    faster_capacity: float | None,
-    timezone: str,
+    here: _Outlook, hot: _Hot, brokers: Brokers, faster_capacity: float | None, timezone: str
 ) -> list[PlannedSplit]:
+    table, rates, capacity, policy, now = here.table, here.rates, here.capacity, here.policy, here.now
     room = policy.limit * capacity
     left = None if policy.max_partitions is None else policy.max_partitions - rates.shape[0]
     in_use = set(table.moved.values())
     spare = sum(p >= table.partitions and p not in in_use for p in range(rates.shape[0]))
     found = []
-    hours = rates.shape[1] * step.total_seconds() / 3600
+    hours = rates.shape[1] * here.step.total_seconds() / 3600
     for partition in range(rates.shape[0]):
         peak = float(rates[partition].max(initial=0.0))
         over = rates[partition] > capacity
-        hot_cpu = cpu_limit is not None and busy.get(partition, 0.0) > cpu_limit
+        cpu = hot.busy.get(partition, 0.0)
+        hot_cpu = hot.cpu_limit is not None and cpu > hot.cpu_limit
         if not over.any() and not hot_cpu:
             continue
-        saturates = now if hot_cpu and not over.any() else origin + step * int(over.argmax())
+        saturates = now if hot_cpu and not over.any() else here.origin + here.step * int(over.argmax())
         what = f"{table.topic}:{partition} passes one member's capacity {when(saturates, now, timezone)}"
         if hot_cpu and not over.any():
-            what = (
-                f"the owner of {table.topic}:{partition} uses {busy[partition]:.0%} of a core (limit {cpu_limit:.0%})"
-            )
-            peak = max(peak, capacity * busy[partition] / (cpu_limit or 1.0))
+            what = f"the owner of {table.topic}:{partition} uses {cpu:.0%} of a core (limit {hot.cpu_limit:.0%})"
+            peak = max(peak, capacity * cpu / (hot.cpu_limit or 1.0))
         slots = table.slots_of(partition)
         if not slots:
             continue
-        loads = slot_loads(table, partition, peak, shares)
+        loads = slot_loads(table, partition, peak, hot.shares)
         placement, too_hot = place_slots(slots, loads, room)
         others = _others(peak, capacity, over, hours, faster_capacity)
         start = saturates - policy.lead
         refused = None
         if too_hot is not None:
-            key, rate = hot_keys.get(too_hot, (None, float(loads[slots.index(too_hot)])))
+            key, rate = hot.keys.get(too_hot, (None, float(loads[slots.index(too_hot)])))
             who = f"key {key}" if key is not None else f"slot {too_hot}"
             refused = (
                 f"{who} alone takes {rate / capacity:.0%} of a member; a split cannot divide a key. Name a finer order "
@@ -278,7 +289,7 @@ def _splits(
         elif not placement:
             continue
         else:
-            refused = _forbidden(table, partition, len(placement), spare, left, policy, brokers, changed, now)
+            refused = _forbidden(here, partition, len(placement), spare, left, brokers)
         if refused is None and left is not None:
             new = max(0, len(placement) - spare)
             spare, left = spare - (len(placement) - new), left - new
@@ -294,20 +305,13 @@ def _splits(
 
 
 def _forbidden(
-    table: SlotTable,
-    partition: int,
-    lanes: int,
-    spare: int,
-    left: int | None,
-    policy: SplitPolicy,
-    brokers: Brokers,
-    changed: Mapping[int, datetime],
-    now: datetime,
+    here: _Outlook, partition: int, lanes: int, spare: int, left: int | None, brokers: Brokers
 ) -> str | None:
+    table, policy = here.table, here.policy
     parent = partition if partition < table.partitions else table.slots_of(partition)[0] % table.partitions
-    since = changed.get(parent)
-    if since is not None and now - since < policy.dwell:
-        return f"it was changed {(now - since).total_seconds() / 60:.0f} min ago; the dwell is {policy.dwell}"
+    if here.rests(parent):
+        ago = (here.now - here.changed[parent]).total_seconds() / 60
+        return f"it was changed {ago:.0f} min ago; the dwell is {policy.dwell}"
     if any(partition in (t.source, t.target) for t in table.transitions):
         return "a transition of it is under way"
     new = max(0, lanes - spare)
@@ -334,20 +338,12 @@ def _others(
     return others
 
 
-def _merges(
-    table: SlotTable,
-    rates: NDArray[np.float64],
-    origin: datetime,
-    step: timedelta,
-    capacity: float,
-    policy: SplitPolicy,
-    now: datetime,
-    changed: Mapping[int, datetime],
-) -> list[PlannedSplit]:
+def _merges(here: _Outlook) -> list[PlannedSplit]:
     """Return the parents whose lanes are needed no more: all together low for as long as the policy looks ahead."""
+    table, rates, capacity, policy = here.table, here.rates, here.capacity, here.policy
     found = []
-    steps = max(1, math.ceil(policy.merge_ahead / step))
-    first = max(0, int((now - origin) / step))
+    steps = max(1, math.ceil(policy.merge_ahead / here.step))
+    first = max(0, int((here.now - here.origin) / here.step))
     for parent in range(table.partitions):
         lanes = table.lanes_of(parent)
         if not lanes or any(lane >= rates.shape[0] for lane in lanes):
@@ -355,8 +351,7 @@ def _merges(
         ahead = rates[[parent, *lanes], first : first + steps].sum(axis=0)
         if ahead.size < steps or ahead.max() > policy.merge_below * capacity:
             continue
-        since = changed.get(parent)
-        if since is not None and now - since < policy.dwell:
+        if here.rests(parent):
             continue
         if any({t.source, t.target} & {parent, *lanes} for t in table.transitions):
             continue
@@ -364,7 +359,7 @@ def _merges(
             f"{table.topic}:{parent} and its {len(lanes)} lanes together take at most {ahead.max() / capacity:.0%} "
             f"of a member for the next {policy.merge_ahead}: merge"
         )
-        found.append(PlannedSplit("merge", parent, now, reason))
+        found.append(PlannedSplit("merge", parent, here.now, reason))
     return found
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import confluent_kafka as ck
 import numpy as np
 
-from tests.chaos.bed import ROOT, until
+from tests.chaos.bed import ROOT
 from tests.peers.kafka import VERSION, Kafka
 from tests.splitting.bed import Bed
 
@@ -37,94 +37,126 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def switch(kafka: Kafka, rounds: int) -> dict[str, Any]:
-    """Split and merge in turn; each producer says how long it held the slots."""
+    """Split and merge partition 0 in turn. Producers 0 and 1 write to all of it; 2 writes to partition 1 alone."""
     effects: list[float] = []
     with Bed(kafka, partitions=2, groups=1) as bed:
         bed.planner()
         for instance in (1, 2):
             bed.worker(0, instance)
         for number in range(2):
-            bed.producer(number, rate=150, keys=24)
+            bed.producer(number, rate=100, keys=24)
+        bed.producer(2, rate=100, keys=12, names=_keys_of(partition=1, count=12))
         bed.flowing()
-        spans: list[tuple[float, float, str, int]] = []
-        for i in range(rounds):
+        for _ in range(rounds):
             for kind in ("split", "merge"):
-                began = time.time()
-                ended = bed.wait(bed.request(kind, i % 2), 60)
-                spans.append((began, time.time(), kind, i % 2))
+                ended = bed.wait(bed.request(kind, 0), 60)
                 if ended.state == "done" and kind == "split":
                     effects.append(ended.seconds or 0.0)
-                time.sleep(0.3)
+                time.sleep(0.7)
         verdict, outputs = bed.finish()
         held = [h for n in range(2) for h in json.loads((bed.folder / f"p{n}.json").read_text())["holds"]]
         steps = [json.loads(line) for line in (bed.folder / "planner.steps").read_text().splitlines()]
-    by_kind = _holds_by_kind(steps)
-    others = _other_gaps(outputs, spans)
-    calm = _other_gaps(outputs, [(end, end + 0.3, "", p) for _, end, _, p in spans])
+    spans = _holds(steps)
+    by_kind = {kind: [end - began for began, end, k in spans if k == kind] for kind in ("split", "merge")}
+    during = [(began, end + 0.1) for began, end, _ in spans]
+    calm = [(end + 0.35, end + 0.45 + end - began) for began, end, _ in spans]
     return {
         "switch_pause_ms": quantiles(held),
         "split_hold_ms": quantiles(by_kind["split"]),
         "merge_hold_ms": quantiles(by_kind["merge"]),
         "split_effect_s": {k: round(v / 1e3, 3) if k != "n" else v for k, v in quantiles(effects).items()},
-        "other_keys_gap_ms": quantiles(others),
-        "other_keys_gap_without_switch_ms": quantiles(calm),
+        "other_keys_gap_ms": quantiles(_gaps(outputs, during)),
+        "other_keys_gap_without_switch_ms": quantiles(_gaps(outputs, calm)),
         "switch_verdict": {"made": verdict.made, "lost": verdict.lost, "repeated": verdict.repeated},
     }
 
 
-def _holds_by_kind(steps: list[Any]) -> dict[str, list[float]]:
-    """Return STOP to START as committed, by kind."""
+def _holds(steps: list[Any]) -> list[tuple[float, float, str]]:
+    """Return (STOP, START or abort, kind) of each transition, as committed."""
     since: dict[int, tuple[float, str]] = {}
-    found: dict[str, list[float]] = {"split": [], "merge": []}
+    found = []
     for at, _, transitions in steps:
         holding = {n: kind for n, kind, phase, _, _ in transitions if phase in ("stopping", "fenced")}
         for number, kind in holding.items():
             since.setdefault(number, (at, kind))
         for number in set(since) - set(holding):
             began, kind = since.pop(number)
-            found[kind].append(at - began)
+            found.append((began, at, kind))
     return found
 
 
-def _other_gaps(outputs: dict[str, list[Any]], spans: list[tuple[float, float, str, int]]) -> list[float]:
-    """Return, for each span and each key of another partition, the longest time between two records sent in it."""
+def _gaps(outputs: dict[str, list[Any]], windows: list[tuple[float, float]]) -> list[float]:
+    """Return for each window the longest time in which nothing of producer 2, which no switch concerns, was handled."""
     gaps = []
     for rows in outputs.values():
-        for began, end, _, partition in spans:
-            sent: dict[int, list[float]] = {}
-            for row in rows:
-                if row.partition == 1 - partition and began - 0.2 <= row.handled <= end + 0.2:
-                    sent.setdefault(row.partition, []).append(row.handled)
-            gaps += [max(np.diff(sorted(times))) for times in sent.values() if len(times) > 2]
-    return [float(g) for g in gaps]
+        times = np.sort([row.handled for row in rows if row.producer == 2])
+        for began, end in windows:
+            here = times[(times >= began) & (times <= end)]
+            around = np.concatenate(([times[times < began].max(initial=began - 1)], here, times[times > end][:1]))
+            gaps.append(float(np.diff(around).max(initial=0.0)))
+    return gaps
 
 
 def delay(kafka: Kafka, seconds: float) -> dict[str, Any]:
-    """One partition gets 3 × a member's capacity for ``seconds``; the same four members, without and with a split."""
-    capacity, found = 120.0, {}
-    weights = [10.0] * 6 + [1.0] * 6
+    """One partition gets 3 × a member's capacity for ``seconds``; the same four members, without and with splits.
+
+    The planner sees the peak in a forecast an hour ahead and a quiet one after it; what it plans is asked for as it is.
+    """
+    capacity, before_s = 80.0, 12.0
+    found: dict[str, Any] = {}
+    keys = _keys_of(partition=0, count=24)
+    weights = [1.0 / (i + 6) for i in range(len(keys))]
     for name in ("unsplit", "split"):
         with Bed(kafka, partitions=2, groups=1, max_partitions=8) as bed:
             bed.planner()
             for instance in range(1, 5):
-                bed.worker(0, instance, slow_s=1 / capacity, poll_records=20)
-            keys = _keys_of(partition=0, count=12)
-            peak_from = time.time() + 25
-            profile = [[peak_from, 3 * capacity], [peak_from + seconds, 20.0]]
-            bed.producer(0, rate=20, keys=12, names=keys, weights=weights, profile=profile, transaction_s=0.05)
+                bed.worker(0, instance, slow_s=0.8 / capacity, poll_records=10)
+            peak_from = time.time() + before_s + 8
+            profile = [[peak_from, 3 * capacity], [peak_from + seconds, 10.0]]
+            bed.producer(0, rate=10, keys=len(keys), names=keys, weights=weights, profile=profile)
             bed.flowing(5, 60)
-            if name == "split":  # the forecast has said so an hour ago
-                assert bed.wait(bed.request("split", 0, 4), 30).state == "done", bed.logs()
-            time.sleep(max(0.0, peak_from + seconds + 2 - time.time()))
-            until(lambda bed=bed: True, 1)
+            if name == "split":  # the forecast has said so for an hour
+                plan = _planned(bed, [3 * capacity, 0.0], keys, weights, capacity)
+                ended = bed.ask(plan.kind, 0, plan.placement)
+                assert ended.state == "done", (ended, bed.logs())
+                found["lanes"] = plan.lanes
+            time.sleep(max(0.0, peak_from + seconds - time.time()))
             if name == "split":
-                merged = bed.wait(bed.request("merge", 0), 120)
-                found["back_to_original"] = merged.state == "done" and not bed.table().lanes_of(0)  # type: ignore[union-attr]
-            verdict, outputs = bed.finish(within_s=150)
-            late = [r.handled - r.sent for rows in outputs.values() for r in rows if r.sent >= peak_from]
+                table = bed.table()
+                assert table is not None
+                rates = [5.0] * (1 + max(table.moved.values(), default=1))
+                plan = _planned(bed, rates, keys, weights, capacity)
+                assert plan.kind == "merge", plan
+                ended = bed.ask("merge", 0)
+                after = bed.table()
+                found["back_to_original"] = ended.state == "done" and after is not None and not after.moved
+            verdict, outputs = bed.finish(within_s=110)
+            late = [
+                r.handled - r.sent
+                for rows in outputs.values()
+                for r in rows
+                if peak_from <= r.sent < peak_from + seconds
+            ]
             found[name] = {"p99_s": round(float(np.quantile(late, 0.99)), 3), "lost": verdict.lost, "n": len(late)}
             found[name] |= {"repeated": verdict.repeated, "reordered": verdict.reordered}
     return {"delay": found, "p99_delay_gain": round(found["unsplit"]["p99_s"] / found["split"]["p99_s"], 1)}
+
+
+def _planned(bed: Bed, rates: list[float], keys: list[str], weights: list[float], capacity: float) -> Any:
+    """Return what the planner makes of a forecast for the topic, with the keys' shares as a sketch has them."""
+    from datetime import UTC, datetime, timedelta
+
+    from balancer.splits import SplitPolicy, plan_splits
+
+    table = bed.table()
+    assert table is not None
+    shares = np.zeros(table.slots)
+    for key, weight in zip(keys, weights, strict=True):
+        shares[table.slot_of_key(key.encode())] += weight / sum(weights)
+    now = datetime.now(UTC)
+    rows = np.repeat(np.array(rates)[:, None], 24, axis=1)
+    step, policy = timedelta(minutes=15), SplitPolicy(max_partitions=bed.max_partitions)
+    return plan_splits(table, rows, now + timedelta(hours=1), step, capacity, policy, now, shares=shares)[0]
 
 
 def _keys_of(partition: int, count: int) -> list[str]:
@@ -135,7 +167,18 @@ def _keys_of(partition: int, count: int) -> list[str]:
 
 
 def producer(kafka: Kafka, records: int, repeats: int) -> dict[str, Any]:
-    """Send the same records with confluent-kafka's own producer and with the routed one, in turn."""
+    """Send the same records with confluent-kafka's own producer and with the routed one, in turn.
+
+    Once with records of 1,000 bytes, where the broker is the limit (the client's queue is full for much of the time),
+    and once with 200 bytes, where on a small machine the client is.
+    """
+    found: dict[str, Any] = {}
+    for name, size in (("", 1000), ("_small", 200)):
+        found |= {f"producer{name}_{k}": v for k, v in _producer(kafka, records, repeats, size).items()}
+    return found
+
+
+def _producer(kafka: Kafka, records: int, repeats: int, size: int) -> dict[str, Any]:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     from balancer.moves.routed_topic import RoutedTopic
@@ -145,15 +188,16 @@ def producer(kafka: Kafka, records: int, repeats: int) -> dict[str, Any]:
     from balancer.routing.producer import RoutedProducer
     from balancer.routing.settings import RouteSettings
 
+    topic = f"bench-{size}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic("bench", 6, 1)])["bench"].result(30)
+    admin.create_topics([NewTopic(topic, 6, 1)])[topic].result(30)
     store = MemoryRouteStore()
-    TopicLeader(RoutedTopic(kafka.bootstrap, "bench"), KafkaTableLog(kafka.bootstrap), store, ["g"]).step()
+    TopicLeader(RoutedTopic(kafka.bootstrap, topic), KafkaTableLog(kafka.bootstrap), store, ["g"]).step()
     rng = np.random.default_rng(1)
     cumulative = np.cumsum(1 / np.arange(1, 1_000_001) ** 1.1)
     drawn = np.searchsorted(cumulative / cumulative[-1], rng.random(records))
-    keys, value = [b"customer-%d" % k for k in drawn.tolist()], b"x" * 200
-    common = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "partitioner": "murmur2_random"}
+    keys, value = [b"customer-%d" % k for k in drawn.tolist()], os.urandom(size)
+    common = {"linger.ms": 5, "queue.buffering.max.kbytes": 16_384, "partitioner": "murmur2_random", "acks": "all"}
 
     def bare() -> Any:
         made = ck.Producer(
@@ -164,35 +208,44 @@ def producer(kafka: Kafka, records: int, repeats: int) -> dict[str, Any]:
 
     def routed() -> Any:
         settings = RouteSettings(
-            name="bench", topics=("bench",), bootstrap_servers=kafka.bootstrap, properties={"log_level": 0, **common}
+            name=topic, topics=(topic,), bootstrap_servers=kafka.bootstrap, properties={"log_level": 0, **common}
         )
         made = RoutedProducer(settings, store=store, tables=KafkaTableLog(kafka.bootstrap))
         made.init_transactions(20)
         return made
 
-    figures: dict[str, list[tuple[float, float, float]]] = {"bare": [], "routed": []}
+    figures: dict[str, list[tuple[float, ...]]] = {"bare": [], "routed": []}
     for _ in range(repeats):
         for name, make in (("bare", bare), ("routed", routed)):
             client = make()
             wall, cpu = time.perf_counter(), time.process_time()
             client.begin_transaction()
-            thread = time.thread_time()
+            thread, waited = time.thread_time(), 0.0
             for i, key in enumerate(keys):
-                client.produce("bench", value, key)
+                while True:
+                    try:
+                        client.produce(topic, value, key)
+                        break
+                    except BufferError:
+                        since = time.perf_counter()
+                        client.poll(0.01)
+                        waited += time.perf_counter() - since
                 if not i & 1023:
                     client.poll(0)
             thread = time.thread_time() - thread
             client.commit_transaction(60)
-            took = time.perf_counter() - wall
-            figures[name].append((records / took, (time.process_time() - cpu) / records * 1e6, thread / records * 1e6))
+            took, us = time.perf_counter() - wall, 1e6 / records
+            figures[name].append((took * us, (time.process_time() - cpu) * us, thread * us, waited / took))
             if name == "routed":
                 client.close()
-    best = {k: (max(r for r, _, _ in v), min(c for _, c, _ in v), min(t for _, _, t in v)) for k, v in figures.items()}
+    middle = {k: np.median(np.array(v), axis=0) for k, v in figures.items()}
+    more = middle["routed"] - middle["bare"]
     return {
-        "producer_vs_bare": round(best["routed"][0] / best["bare"][0], 3),
-        "producer_cpu_more_us": round(best["routed"][1] - best["bare"][1], 2),
-        "producer_thread_more_us": round(best["routed"][2] - best["bare"][2], 2),
-        "producer_records_per_s": {k: round(v[0]) for k, v in best.items()},
+        "vs_bare": round(float(middle["bare"][0] / middle["routed"][0]), 3),
+        "cpu_more_us": round(float(more[1]), 2),
+        "thread_more_us": round(float(more[2]), 2),
+        "records_per_s": {k: round(1e6 / float(v[0])) for k, v in middle.items()},
+        "queue_full_share": {k: round(float(v[3]), 2) for k, v in middle.items()},
     }
 
 
@@ -216,11 +269,13 @@ def sketch() -> dict[str, Any]:
 
 
 def schedules(file: Path) -> dict[str, Any]:
-    """Sum what the schedules have counted so far."""
+    """Sum what the schedules of the latest version have counted so far."""
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    rows = [r for r in rows if r["version"] == rows[-1]["version"]]
     exact, plain = ([r for r in rows if r["transactional"] is t] for t in (True, False))
     sums: dict[str, Any] = {k: sum(r[k] for r in exact) for k in ("lost", "repeated", "reordered", "made", "done")}
     sums |= {"schedules": len(exact), "two_groups": sum(r["groups"] == 2 for r in exact)}
+    sums["version"] = rows[-1]["version"] if rows else None
     return {**sums, "plain": {k: sum(r[k] for r in plain) for k in ("lost", "repeated", "reordered", "made")}}
 
 
@@ -230,8 +285,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", nargs="*", choices=parts, default=list(parts))
     parser.add_argument("--rounds", type=int, default=15, help="splits and merges of part switch")
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=20.0, help="length of the peak in part delay")
     args = parser.parse_args()
     kept = json.loads(RESULT.read_text()) if RESULT.exists() else {}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from balancer.leases.base import GroupView, LeaseState
 from balancer.plan import Proposal, ScalingPlan
-from balancer.routing.base import ProducerState, RouteStore
+from balancer.routing.base import ProducerState, RouteStore, SplitRequest
 from balancer.routing.errors import RouteStoreUnavailable
 from balancer.routing.table import SlotTable, TableRefused, decode
 from balancer.splits import Brokers, PlannedSplit, SplitPolicy, due, plan_splits, proposals_of
@@ -72,7 +72,6 @@ class SplitTender:
         self._policy = SplitPolicy(max_partitions=own.max_partitions)
         self._sketch: KeySketch | None = None
         self._sampled: dict[str, tuple[Sequence[str], datetime]] = {}
-        self._changed: dict[int, datetime] = {}
 
     def look(self, now: datetime, timezone: str = "UTC") -> tuple[PlannedSplit, ...]:
         """Take samples in, plan, and ask for what is due where that is allowed; return everything planned."""
@@ -86,9 +85,11 @@ class SplitTender:
             forecast, capacity = self._forecast(), self._capacity()
             if not isinstance(forecast, Forecast) or not capacity:
                 return ()
-            planned = self._plan(table, forecast, capacity, busy_owners(view, self.topic), now, timezone)
-            if self._may_act(now):
-                self._ask(table, planned, now)
+            requests = self._routes.requests(self.topic)
+            changed = changed_at(table, requests)
+            planned = self._plan(table, forecast, capacity, busy_owners(view, self.topic), changed, now, timezone)
+            if self._may_act(now) and not table.transitions and all(r.is_over for r in requests):
+                self._ask(planned, now)
             return planned
         except (RouteStoreUnavailable, TableRefused) as error:
             logger("splitting").warning("routes cannot be looked at", topic=self.topic, why=str(error))
@@ -120,6 +121,7 @@ class SplitTender:
         forecast: Forecast,
         capacity: float,
         busy: Mapping[int, float],
+        changed: Mapping[int, datetime],
         now: datetime,
         timezone: str,
     ) -> tuple[PlannedSplit, ...]:
@@ -133,20 +135,32 @@ class SplitTender:
             hot[table.slot_of_key(bytes.fromhex(heavy.key))] = (_readable(heavy.key), heavy.share * total)
         return plan_splits(
             table, rates, forecast.origin, forecast.step, capacity, self._policy, now,
-            shares=self._sketch.slot_shares(now), hot_keys=hot, changed=self._changed, brokers=self._brokers(),
+            shares=self._sketch.slot_shares(now), hot_keys=hot, changed=changed, brokers=self._brokers(),
             busy=busy, cpu_limit=self._cpu_limit, timezone=timezone,
         )  # fmt: skip
 
-    def _ask(self, table: SlotTable, planned: Sequence[PlannedSplit], now: datetime) -> None:
-        """Ask for the first thing that is due, unless something is under way."""
-        if table.transitions or any(not r.is_over for r in self._routes.requests(self.topic)):
-            return
+    def _ask(self, planned: Sequence[PlannedSplit], now: datetime) -> None:
+        """Ask for the first thing that is due."""
         for split in due(planned, now)[:1]:
             request = new_request(split.kind, self.topic, split.partition, max(split.lanes, 2))
             self._routes.request(replace(request, placement=split.placement))
-            parent = split.partition if split.partition < table.partitions else table.slots_of(split.partition)[0]
-            self._changed[parent % table.partitions] = now
             logger("splitting").info("asked for", kind=split.kind, topic=self.topic, why=split.reason)
+
+
+def changed_at(table: SlotTable, requests: Iterable[SplitRequest]) -> dict[int, datetime]:
+    """Return parent → when a request for it last ended; refused and given-up ones count: none is asked anew at once.
+
+    The requests are in the store, so the dwell outlives this process.
+    """
+    changed: dict[int, datetime] = {}
+    for request in requests:
+        if request.ended_at is None:
+            continue
+        slots = table.slots_of(request.partition)
+        parent = request.partition if request.partition < table.partitions or not slots else slots[0] % table.partitions
+        at = datetime.fromtimestamp(request.ended_at, UTC)
+        changed[parent] = max(at, changed.get(parent, at))
+    return changed
 
 
 def _readable(key: str) -> str:
@@ -176,6 +190,8 @@ def advice_of(app: Application, group: str) -> Callable[[datetime], tuple[Propos
     }
     if not mine or settings.store_url() is None or not settings.kafka.bootstrap_servers:
         return lambda now: ()
+    from balancer.moves.vitals import BrokerVitals
+
     routes = open_routes(settings)
 
     def capacity_of(topic: TopicSettings) -> float | None:
@@ -188,6 +204,8 @@ def advice_of(app: Application, group: str) -> Callable[[datetime], tuple[Propos
             for g in topic.groups
         )
 
+    properties = settings.kafka_properties()
+    vitals = BrokerVitals(str(properties.pop("bootstrap.servers", settings.kafka.bootstrap_servers)), properties)
     tenders = [
         SplitTender(
             topic,
@@ -198,6 +216,7 @@ def advice_of(app: Application, group: str) -> Callable[[datetime], tuple[Propos
             lambda now, facts=facts: may_act(facts, now),  # type: ignore[misc]
             workers=lambda: group_view(settings, group),
             cpu_limit=own.cpu_limit if own is not None else None,
+            brokers=vitals,
         )
         for topic, facts in mine.items()
     ]

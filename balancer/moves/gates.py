@@ -68,7 +68,7 @@ class LaneGates:
     def _listen(self) -> None:
         while not self._stopped.is_set():
             try:
-                told = self._routes.wait("planner", timedelta(seconds=0.5))
+                told = self._routes.wait("producers", timedelta(seconds=0.5))  # new tables alone, not each answer
             except RouteStoreUnavailable:
                 told = self._stopped.wait(0.2)
             if told:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,10 @@ class TopicWorld(Protocol):
         """Return the transactional ids of routed producers that any broker lists."""
         ...
 
+    def lives(self, transactional_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Return id → (producer id, epoch) of those that the brokers still know."""
+        ...
+
     def strangers(self, partition: int, plain: int) -> tuple[str, ...]:
         """Return who writes to a partition and is no routed producer; so many plain routed ones are explained."""
         ...
@@ -111,6 +116,7 @@ class RoutedTopic:
         self._idle_after_s = idle_after_s
         self._admin = AdminClient(self._properties)
         self._bulk: KafkaAdminClient | None = None
+        self._asking = threading.Lock()  # kafka-python's client serves one thread at a time
         self._reader: ck.Consumer | None = None
         self._committers: dict[str, ck.Consumer] = {}
         self._brokers: list[int] = []
@@ -178,14 +184,15 @@ class RoutedTopic:
 
     def _transactions(self) -> list[Any]:
         """Return what every broker lists; a broker that does not answer may know of one more."""
-        try:
-            if time.monotonic() > self._brokers_until:
-                brokers = self._admin.list_topics(self.topic, timeout=10).brokers.values()
-                self._brokers, self._brokers_until = sorted(b.id for b in brokers), time.monotonic() + 30
-            found = self._bulk_admin().list_transactions(broker_ids=self._brokers)
-        except Exception as error:
-            self._drop_bulk()
-            raise RoutingError(f"not every broker says which transactions it knows: {error}") from error
+        with self._asking:
+            try:
+                if time.monotonic() > self._brokers_until:
+                    brokers = self._admin.list_topics(self.topic, timeout=10).brokers.values()
+                    self._brokers, self._brokers_until = sorted(b.id for b in brokers), time.monotonic() + 30
+                found = self._bulk_admin().list_transactions(broker_ids=self._brokers)
+            except Exception as error:
+                self._drop_bulk()
+                raise RoutingError(f"not every broker says which transactions it knows: {error}") from error
         return [one for part in found.values() for one in part]
 
     def _drop_bulk(self) -> None:
@@ -200,15 +207,26 @@ class RoutedTopic:
         ids = (str(one.transactional_id) for one in self._transactions())
         return frozenset(i for i in ids if i.startswith(ROUTE_PREFIX))
 
+    def lives(self, transactional_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        """See :meth:`TopicWorld.lives`."""
+        with self._asking:
+            try:
+                found = self._bulk_admin().describe_transactions(list(transactional_ids))
+            except Exception as error:
+                self._drop_bulk()
+                raise RoutingError(f"the lives of routed producers cannot be described: {error}") from error
+        return {i: (one.producer_id, one.producer_epoch) for i, one in found.items()}
+
     def strangers(self, partition: int, plain: int) -> tuple[str, ...]:
         """See :meth:`TopicWorld.strangers`."""
         names = {one.producer_id: str(one.transactional_id) for one in self._transactions()}
         tp = KafkaPartition(self.topic, partition)
-        try:
-            state = self._bulk_admin().describe_producers([tp])[tp]
-        except Exception as error:
-            self._drop_bulk()
-            raise RoutingError(f"the producers of {self.topic}:{partition} cannot be listed: {error}") from error
+        with self._asking:
+            try:
+                state = self._bulk_admin().describe_producers([tp])[tp]
+            except Exception as error:
+                self._drop_bulk()
+                raise RoutingError(f"the producers of {self.topic}:{partition} cannot be listed: {error}") from error
         now, found = time.time(), []
         for one in state.active_producers if hasattr(state, "active_producers") else state.producers:
             if now - one.last_timestamp / 1000 > self._idle_after_s:
@@ -255,7 +273,9 @@ class RoutedTopic:
         self._reader.assign([ck.TopicPartition(self.topic, partition, start)])
         try:
             while time.monotonic() < end:
-                for message in self._reader.consume(500, 0.02):
+                # one poll that waits, then what is there: `consume` alone would sit out its time
+                first = self._reader.poll(0.02)
+                for message in [] if first is None else [first, *self._reader.consume(500, 0)]:
                     error = message.error()
                     if error is None:
                         if (message.offset() or 0) >= below:
@@ -332,11 +352,12 @@ class RoutedTopic:
         listed = self._admin.list_consumer_groups(request_timeout=10).result()
         names = [g.group_id for g in listed.valid if not g.group_id.startswith("headway.")]
         wanted = [KafkaPartition(self.topic, p) for p in range(self.partitions())]
-        try:
-            found = self._bulk_admin().list_group_offsets(dict.fromkeys(names, wanted)) if names else {}
-        except Exception as error:
-            self._drop_bulk()
-            raise RoutingError(f"the groups that read {self.topic} cannot be listed: {error}") from error
+        with self._asking:
+            try:
+                found = self._bulk_admin().list_group_offsets(dict.fromkeys(names, wanted)) if names else {}
+            except Exception as error:
+                self._drop_bulk()
+                raise RoutingError(f"the groups that read {self.topic} cannot be listed: {error}") from error
         return frozenset(g for g, rows in found.items() if any(row.offset >= 0 for row in rows.values()))
 
     def close(self) -> None:

@@ -10,17 +10,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from secrets import token_hex
 
 from balancer.errors import BalancerError
 from balancer.moves.admission import SplitLimits as SplitLimits
 from balancer.moves.admission import must_be_placed, must_be_splittable
+from balancer.moves.evidence import Evidence, Watch
 from balancer.moves.kafka import FenceFailed
 from balancer.moves.lanes import chosen_moves, merge_order
-from balancer.moves.routed_topic import TopicWorld, unexplained
+from balancer.moves.routed_topic import TopicWorld
 from balancer.routing import protocol
 from balancer.routing.base import RouteStore, SplitRequest, TableLog
 from balancer.routing.errors import (
@@ -30,21 +30,18 @@ from balancer.routing.errors import (
     SplitRefused,
     TableLogUnavailable,
 )
-from balancer.routing.table import Fence, Kind, Phase, SlotTable, TableRefused, Transition
+from balancer.routing.table import Kind, Phase, SlotTable, TableRefused, Transition
 
 log = logging.getLogger("headway.splitting")
 
 LEAD_FOR = timedelta(seconds=3)
 
 
-@dataclass(slots=True)
-class _Watch:
-    """What this leader remembers of a transition: all of it can be asked again."""
+FORGET_EVERY_S = 60.0
+"""How often it is looked whether retention has passed the F of what is done."""
 
-    phase: Phase
-    since: float
-    epoch: int
-    visible_end: int | None = None
+REQUESTS_KEPT = 50
+"""Ended requests that stay for people to look at."""
 
 
 class TopicLeader:
@@ -64,8 +61,8 @@ class TopicLeader:
         See :class:`SplitLimits`.
     holder
         Name of this process.
-    clock
-        Monotonic seconds.
+    clock, wall
+        Monotonic seconds; seconds since 1970.
     """
 
     def __init__(
@@ -78,17 +75,19 @@ class TopicLeader:
         limits: SplitLimits | None = None,
         holder: str = "planner",
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.world, self._tables, self._store = world, tables, store
         self.topic = world.topic
         self._groups, self._hash = tuple(sorted(set(groups))), hash_name
         self.limits = limits or SplitLimits()
         self._holder = f"{holder}.{token_hex(3)}"
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._led_until = 0.0
         self._published = 0
-        self._enumerated = 0
-        self._watches: dict[int, _Watch] = {}
+        self._evidence = Evidence(world, store, self.limits.merge_lag, self._alarm, clock)
+        self._watches: dict[int, Watch] = {}
+        self._forgot = clock()
         self._began: dict[str, float] = {}
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -129,7 +128,9 @@ class TopicLeader:
         try:
             self._advance()
             self._announce()
-            self._settle()
+            if not self._now.held_slots():
+                self._settle()
+                self._forget()
         except (LeaderSuperseded, TableLogUnavailable):
             self.table = None  # whatever happened, only a fresh read knows
             raise
@@ -151,7 +152,7 @@ class TopicLeader:
             self._alarm(f"{self.topic} was created again: {len(table.transitions)} transitions are void")
             table = replace(fresh, epoch=table.epoch + 1)
             self._tables.append(table)
-        self.table, self._published, self._enumerated = table, 0, 0
+        self.table, self._published = table, 0
         self._regroup()
 
     def _regroup(self) -> None:
@@ -177,6 +178,8 @@ class TopicLeader:
             return
         self._tables.append(after)
         self.table = after
+        if _stopping(after) - _stopping(before):
+            self._evidence.stopped(after.epoch)
         self.on_step(before, after)
 
     def _announce(self) -> None:
@@ -230,7 +233,11 @@ class TopicLeader:
     def _settle(self) -> None:
         """End requests whose transitions are over; go on with merges of several lanes."""
         table = self._now
-        for request in self._store.requests(self.topic):
+        asked = self._store.requests(self.topic)
+        ended = sorted((r for r in asked if r.is_over), key=lambda r: r.epoch or 0)
+        for old in ended[:-REQUESTS_KEPT]:
+            self._store.drop(old)
+        for request in asked:
             if request.state != "moving" or any(table.transition(n) for n in request.numbers):
                 continue
             why = next((self._aborted[n] for n in request.numbers if n in self._aborted), None)
@@ -246,7 +253,8 @@ class TopicLeader:
     def _end(self, request: SplitRequest, state: str, detail: str) -> None:
         seconds = round(self._clock() - self._began.pop(request.id, self._clock()), 3)
         log.info("%s of %s:%d: %s %s", request.kind, self.topic, request.partition, state, detail)
-        done = replace(request, state=state, detail=detail, seconds=seconds, epoch=self._now.epoch)
+        epoch, at = self._now.epoch, round(self._wall(), 3)
+        done = replace(request, state=state, detail=detail, seconds=seconds, epoch=epoch, ended_at=at)
         self._store.settle(done)
 
     # -- transitions --------------------------------------------------------------------------------------------
@@ -264,119 +272,63 @@ class TopicLeader:
             del self._watches[number]
         self._commit(table)
 
-    def _watch(self, transition: Transition, epoch: int) -> _Watch:
+    def _watch(self, transition: Transition, epoch: int) -> Watch:
         watch = self._watches.get(transition.number)
         if watch is None or watch.phase is not transition.phase:
-            visible = watch.visible_end if watch is not None else None
-            watch = self._watches[transition.number] = _Watch(transition.phase, self._clock(), epoch)
-            watch.visible_end = visible
+            watch = self._watches[transition.number] = Watch(transition.phase, self._clock(), epoch)
         return watch
 
-    def _next(self, table: SlotTable, t: Transition, watch: _Watch) -> SlotTable:
+    def _next(self, table: SlotTable, t: Transition, watch: Watch) -> SlotTable:
         if t.phase is Phase.PREPARED:
-            if self._is_prepared(table, t):
+            if self._evidence.is_prepared(table, t, watch):
                 return protocol.stop(table, t.number)
             return self._too_long(table, t, watch, "not every group has closed its gate")
-        if t.phase is Phase.STOPPING:
-            waiting = self._unanswered(t, watch)
+        if t.phase is Phase.STOPPING and watch.fence is None:
+            waiting = self._evidence.unanswered(table.topic, watch.epoch)
             if waiting:
                 return self._too_long(table, t, watch, f"producer {waiting[0]} has not answered")
-            ends = self.world.ends([t.source, t.target])
-            source, target = ends[t.source], ends[t.target]
-            fence = Fence(source.end, source.leader_epoch, target.end, target.leader_epoch)
-            table = protocol.fence(table, t.number, fence)
-            return protocol.start(table, t.number) if t.kind is Kind.SPLIT else table
-        if t.phase is Phase.FENCED:
+            watch.fence, watch.since = self._evidence.fence_of(t), self._clock()
+        fence = t.fence or watch.fence
+        assert fence is not None
+        if t.phase is not Phase.STARTED:
+            fenced = protocol.fence(table, t.number, fence)
             if t.kind is Kind.SPLIT:
-                return protocol.start(table, t.number)
-            for group in self._drained(table, t, watch):
-                table = protocol.drained(table, t.number, group)
-            now = table.transition(t.number)
-            if now is not None and set(table.groups) <= set(now.drained):
-                return protocol.done(protocol.start(table, t.number), t.number)
+                return protocol.start(fenced, t.number)
+            for group in self._evidence.drained(table, t, fence, watch):
+                fenced = protocol.drained(fenced, t.number, group)
+            if self._has_passed(fenced, t.number):  # FENCE to DONE in one record: the slots are held no longer than it
+                return protocol.done(protocol.start(fenced, t.number), t.number)
             return self._too_long(table, t, watch, "a group has not drained the lane")
-        for group in self._drained(table, t, watch):
+        for group in self._evidence.drained(table, t, fence, watch):
             table = protocol.open_(protocol.drained(table, t.number, group), t.number, group)
-        now = table.transition(t.number)
-        if now is not None and set(table.groups) <= set(now.opened):
-            return protocol.done(table, t.number)
-        return table
+        return protocol.done(table, t.number) if self._has_passed(table, t.number) else table
 
-    def _too_long(self, table: SlotTable, t: Transition, watch: _Watch, why: str) -> SlotTable:
+    @staticmethod
+    def _has_passed(table: SlotTable, number: int) -> bool:
+        now = table.transition(number)
+        return now is not None and set(table.groups) <= set(now.drained)
+
+    def _too_long(self, table: SlotTable, t: Transition, watch: Watch, why: str) -> SlotTable:
         """Abort what has waited for too long; a started transition only goes forward."""
-        limits = {
+        limit = {
             Phase.PREPARED: self.limits.prepare,
-            Phase.STOPPING: self.limits.stop,
+            Phase.STOPPING: self.limits.stop if watch.fence is None else self.limits.hold,
             Phase.FENCED: self.limits.hold,
-        }
-        limit = limits.get(t.phase)
+        }.get(t.phase)
         if limit is None or self._clock() - watch.since <= limit.total_seconds():
             return table
         log.warning("%s: transition %d is aborted: %s within %s", self.topic, t.number, why, limit)
         self._aborted = {**self._aborted, t.number: f"{why} within {limit.total_seconds():g} s"}
         return protocol.abort(table, t.number)
 
-    def _is_prepared(self, table: SlotTable, t: Transition) -> bool:
-        if t.kind is Kind.MERGE:
-            return self._lag(table, t.source) <= self.limits.merge_lag
-        gates = self._store.gates(self.topic)
-        if any(gates.get(group, 0) < t.number for group in table.groups):
-            return False
-        end = self.world.ends([t.target])[t.target]
-        if end.end == end.start:
-            return True
-        visible = self.world.visible_end(t.target, end.end)
-        return visible is not None and all(
-            self.world.committed(g, [t.target]).get(t.target, end.start) >= visible for g in table.groups
-        )
-
-    def _lag(self, table: SlotTable, partition: int) -> int:
-        end = self.world.ends([partition])[partition]
-        return max(
-            (end.end - self.world.committed(g, [partition]).get(partition, end.start) for g in table.groups), default=0
-        )
-
-    def _unanswered(self, t: Transition, watch: _Watch) -> list[str]:
-        """Return producers that have not answered STOP; dead and unexplained ones are fenced on the way."""
-        if self._enumerated < watch.epoch:  # after the STOP write: whoever comes later reads it
-            ids = self.world.route_ids()
-            registered = [p.registration.transactional_id for p in self._store.producers()]
-            self._fence(unexplained(ids, registered))
-            self._enumerated = watch.epoch
-        producers = [p for p in self._store.producers() if self.topic in p.registration.topics]
-        silent = [p for p in producers if p.acks.get(self.topic, 0) < watch.epoch]
-        dead = [p for p in silent if not p.live]
-        self._fence([i for p in dead if (i := p.registration.transactional_id) is not None])
-        for p in dead:  # plain ones have stopped by themselves at their deadline
-            self._store.forget(p.registration)
-        return [p.registration.name for p in silent if p.live]
-
-    def _fence(self, ids: list[str]) -> None:
-        if not ids:
+    def _forget(self) -> None:
+        """Drop from the table what retention has passed, now and then, while nothing is under way."""
+        table = self._now
+        if table.transitions or not table.kept or self._clock() - self._forgot < FORGET_EVERY_S:
             return
-        log.warning("%s: fencing %s", self.topic, ", ".join(ids))
-        with ThreadPoolExecutor(max_workers=min(8, len(ids))) as pool:
-            list(pool.map(self.world.fence, ids))
-
-    def _drained(self, table: SlotTable, t: Transition, watch: _Watch) -> list[str]:
-        """Return groups that have processed and committed the source up to F, and were not known to have."""
-        assert t.fence is not None
-        left = [g for g in table.groups if g not in t.drained]
-        if not left:
-            return []
-        end = self.world.ends([t.source])[t.source]
-        done = {g: self.world.committed(g, [t.source]).get(t.source, end.start) for g in left}
-        where, fence = f"{self.topic}:{t.source}", t.fence.source_end
-        if end.end < fence:
-            self._alarm(f"{where} was cut back from {fence} to {end.end}: records are lost")
-            return [g for g in left if done[g] >= (self.world.visible_end(t.source, end.end) or end.end)]
-        if end.start >= fence > 0:
-            if any(offset < fence for offset in done.values()):
-                self._alarm(f"retention has passed {fence} on {where} before it was drained")
-            return left
-        if watch.visible_end is None:
-            watch.visible_end = self.world.visible_end(t.source, fence)
-        return [g for g in left if watch.visible_end is not None and done[g] >= watch.visible_end]
+        self._forgot = self._clock()
+        ends = self.world.ends({k.source for k in table.kept})
+        self._commit(protocol.forget(table, {p: end.start for p, end in ends.items()}))
 
     # -- a thread of its own ------------------------------------------------------------------------------------
     def run(self, period_s: float = 0.2) -> None:
@@ -394,9 +346,11 @@ class TopicLeader:
             except Exception:
                 log.exception("a step of the leader of %s failed; it is tried again", self.topic)
                 self._stopped.wait(period_s)
-            busy = self.table is not None and bool(self.table.transitions)
+            table = self.table
+            busy = table is not None and bool(table.transitions)
+            pause = (0.005 if table is not None and table.held_slots() else 0.02) if busy else period_s
             try:
-                self._store.wait("planner", timedelta(seconds=0.02 if busy else period_s))
+                self._store.wait("planner", timedelta(seconds=pause))
             except RouteStoreUnavailable:
                 self._stopped.wait(0.05)
 
@@ -411,7 +365,12 @@ class TopicLeader:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(10)
+        self._evidence.close()
         try:
             self._store.resign(self.topic, self._holder)
         except RouteStoreUnavailable as away:
             log.info("could not resign: %s", away)
+
+
+def _stopping(table: SlotTable) -> set[int]:
+    return {t.number for t in table.transitions if t.phase is Phase.STOPPING}

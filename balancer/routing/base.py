@@ -81,6 +81,8 @@ class SplitRequest:
     detail: str = ""
     seconds: float | None = None
     epoch: int | None = None
+    ended_at: float | None = None
+    """Unix seconds at which it ended: what keeps the dwell over a restart."""
 
     @property
     def is_over(self) -> bool:
@@ -206,6 +208,10 @@ class RouteStore(Protocol):
 
     def settle(self, request: SplitRequest) -> None:
         """Record how a request stands or ended."""
+        ...
+
+    def drop(self, request: SplitRequest) -> None:
+        """Forget a request that has ended."""
         ...
 
     def close(self) -> None:

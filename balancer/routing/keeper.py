@@ -122,9 +122,15 @@ class RouteKeeper:
             with contextlib.suppress(RouteStoreUnavailable):
                 self._store.leave(self.who)
 
-    def say(self) -> None:
-        """Renew, answer what can be answered, and learn of newer tables; errors of the store are logged."""
+    def say(self, *, told: bool = False) -> None:
+        """Renew, answer what can be answered, and learn of newer tables; errors of the store are logged.
+
+        ``told``: a table has changed, so tables are looked at first, and the first renewal answers already.
+        """
         with self._saying:
+            if told:
+                for topic in self.who.topics:
+                    self._learn(topic)
             for _ in range(3):
                 acks = {t: e for t, e in self._used().items() if self._knows_targets(t)}
                 began = self._clock()
@@ -178,6 +184,8 @@ class RouteKeeper:
             if table.topic_id != self._ids[topic]:
                 self._ids[topic] = self._cluster.topic_id(topic) or self._ids[topic]
             table = newer(self.routes[topic].table, table, self._ids[topic])
+        except RouteStoreUnavailable:
+            return False
         except (TableRefused, RoutingError) as refused:
             if str(refused) not in self.refusals[-1:]:
                 log.error("%s: %s", topic, refused)
@@ -222,7 +230,7 @@ class RouteKeeper:
                 self._stopped.wait(min(0.1, left))
             pending = any(r.stops() and self._used().get(t) != r.epoch for t, r in list(self.routes.items()))
             if woken or pending or self._clock() >= due:
-                self.say()
+                self.say(told=woken)
                 due = self._clock() + third
 
 

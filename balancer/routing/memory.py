@@ -213,5 +213,11 @@ class MemoryRouteStore:
             self._requests.setdefault(request.topic, {})[request.id] = request
             self._wake("planner")
 
+    def drop(self, request: SplitRequest) -> None:
+        """See :meth:`balancer.routing.base.RouteStore.drop`."""
+        self._answer()
+        with self._changed:
+            self._requests.get(request.topic, {}).pop(request.id, None)
+
     def close(self) -> None:
         """Nothing is held."""

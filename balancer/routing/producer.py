@@ -178,17 +178,7 @@ class RoutedProducer:
         if not self._until_sample:
             self._sample(topic, key if isinstance(key, bytes) else key.encode())
 
-    def _produce_plain(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int = -1,
-        on_delivery: Any = None,
-        timestamp: int = 0,
-        headers: Any = None,
-        callback: Any = None,
-    ) -> None:
+    def _produce_plain(self, *arguments: Any, **named: Any) -> None:
         """Send one record without a transaction: only while the registration certainly holds."""
         if not self._started:
             self.start()
@@ -198,7 +188,7 @@ class RoutedProducer:
                 "poll and try again"
             )
         with self._lock:
-            self._produce(topic, value, key, partition, on_delivery, timestamp, headers, callback)
+            self._produce(*arguments, **named)
 
     def _sample(self, topic: str, raw: bytes) -> None:
         self._until_sample = self.settings.sample_every

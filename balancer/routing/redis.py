@@ -250,6 +250,11 @@ class RedisRouteStore:
             self._client.hset(key, request.id, json.dumps(asdict(request)))
             self._client.publish(f"{self._prefix}wake:planner", "")
 
+    def drop(self, request: SplitRequest) -> None:
+        """See :meth:`balancer.routing.base.RouteStore.drop`."""
+        with self._translated():
+            self._client.hdel(f"{self._prefix}requests:{request.topic}", request.id)
+
     def close(self) -> None:
         """Give up connections."""
         for waiter in self._waiters.values():

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from balancer.errors import BalancerError
@@ -210,7 +211,7 @@ def decode(data: bytes) -> SlotTable:
         raise TableRefused("the slot table's checksum does not match; rebuild it from the table topic")
     transitions = tuple(
         Transition(
-            number=t["number"], kind=Kind(t["kind"]), slots=tuple(t["slots"]), source=t["source"], target=t["target"],
+            number=t["number"], kind=Kind(t["kind"]), slots=_spread(t["slots"]), source=t["source"], target=t["target"],
             phase=Phase(t["phase"]), fence=None if t["fence"] is None else Fence(*t["fence"]),
             drained=tuple(t["drained"]), opened=tuple(t["opened"]),
         )
@@ -218,9 +219,10 @@ def decode(data: bytes) -> SlotTable:
     )  # fmt: skip
     return SlotTable(
         topic=document["topic"], topic_id=document["topic_id"], epoch=document["epoch"], hash=document["hash"],
-        partitions=document["partitions"], moved={int(s): p for s, p in document["moved"].items()},
+        partitions=document["partitions"],
+        moved={slot: int(p) for p, runs in document["moved"].items() for slot in _spread(runs)},
         groups=tuple(document["groups"]), transitions=transitions,
-        kept=tuple(Kept(tuple(k[0]), *k[1:]) for k in document["kept"]),
+        kept=tuple(Kept(_spread(k[0]), *k[1:]) for k in document["kept"]),
     )  # fmt: skip
 
 
@@ -244,7 +246,34 @@ def murmur2_partition(key: bytes, partitions: int) -> int:
     return HASHES["murmur2"](key) % partitions
 
 
+@lru_cache(maxsize=512)
+def _runs(slots: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+    """Return rising slots as (first, how many, distance): a lane's slots lie evenly, so that a table stays small.
+
+    Examples
+    --------
+    >>> _runs((0, 12, 24, 36, 50)), _runs((3,)), _runs(())
+    (((0, 4, 12), (50, 1, 1)), ((3, 1, 1),), ())
+    """
+    runs: list[tuple[int, int, int]] = []
+    for slot in slots:
+        if runs:
+            first, count, distance = runs[-1]
+            if count == 1 or slot == first + count * distance:
+                runs[-1] = (first, count + 1, slot - first if count == 1 else distance)
+                continue
+        runs.append((slot, 1, 1))
+    return tuple(runs)
+
+
+def _spread(runs: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(slot for first, count, distance in runs for slot in range(first, first + count * distance, distance))
+
+
 def _document(table: SlotTable) -> dict[str, Any]:
+    moved: dict[int, list[int]] = {}
+    for slot in sorted(table.moved):
+        moved.setdefault(table.moved[slot], []).append(slot)
     return {
         "version": VERSION,
         "topic": table.topic,
@@ -252,11 +281,11 @@ def _document(table: SlotTable) -> dict[str, Any]:
         "epoch": table.epoch,
         "hash": table.hash,
         "partitions": table.partitions,
-        "moved": {str(s): p for s, p in sorted(table.moved.items())},
+        "moved": {str(p): _runs(tuple(slots)) for p, slots in sorted(moved.items())},
         "groups": list(table.groups),
         "transitions": [
             {
-                "number": t.number, "kind": t.kind, "slots": list(t.slots), "source": t.source, "target": t.target,
+                "number": t.number, "kind": t.kind, "slots": _runs(t.slots), "source": t.source, "target": t.target,
                 "phase": t.phase, "drained": list(t.drained), "opened": list(t.opened),
                 "fence": None if t.fence is None else [
                     t.fence.source_end, t.fence.source_leader_epoch, t.fence.target_end, t.fence.target_leader_epoch,
@@ -264,7 +293,7 @@ def _document(table: SlotTable) -> dict[str, Any]:
             }
             for t in table.transitions
         ],
-        "kept": [[list(k.slots), k.source, k.source_end, k.target, k.target_end] for k in table.kept],
+        "kept": [[_runs(k.slots), k.source, k.source_end, k.target, k.target_end] for k in table.kept],
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from balancer.routing.table import SlotTable, decode
 from tests.chaos.bed import ROOT, _warm, until
 from tests.peers.kafka import Kafka
 from tests.peers.redis import Server, lease_server
-from tests.splitting.flow import read_all, read_input
+from tests.splitting.flow import Tail, inputs_of
 from tests.splitting.rows import OUT, Row, Verdict, judge
 
 
@@ -50,6 +50,7 @@ class Bed:
         self.server = server or lease_server(self.folder / "store")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.configs: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._tails: dict[str, Tail] = {}
 
     def __enter__(self) -> Bed:
         try:
@@ -79,6 +80,8 @@ class Bed:
                 process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
+        for tail in self._tails.values():
+            tail.close()
         if hasattr(self, "store"):
             self.store.close()
         if self._own_server:
@@ -152,10 +155,18 @@ class Bed:
             return None
         return None if data is None else decode(data)
 
-    def request(self, kind: str, partition: int, lanes: int = 2) -> str:
-        asked = SplitRequest(token_hex(4), self.topic, partition, kind, lanes)
+    def request(self, kind: str, partition: int, lanes: int = 2, placement: tuple[tuple[int, ...], ...] = ()) -> str:
+        asked = SplitRequest(token_hex(4), self.topic, partition, kind, lanes, placement)
         self.store.request(asked)
         return asked.id
+
+    def ask(self, kind: str, partition: int, placement: tuple[tuple[int, ...], ...] = ()) -> SplitRequest:
+        """Ask again until it is done or refused: a merge is given up while a lane does not drain in time."""
+        for _ in range(20):
+            ended = self.wait(self.request(kind, partition, 1 + max(len(placement), 1), placement), 60)
+            if ended.state != "aborted":
+                break
+        return ended
 
     def state(self, id: str) -> SplitRequest | None:
         return next((r for r in self.store.requests(self.topic) if r.id == id), None)
@@ -194,7 +205,7 @@ class Bed:
         """End the producers, wait until all of it has come through (or time is up), and judge."""
         for name in [n for n in self.processes if n.startswith("p") and n != "planner"]:
             self.end(name)
-        made = read_input(self.kafka.bootstrap, self.topic)
+        made = self.made()
         end = time.monotonic() + within_s
         while True:
             tend()
@@ -206,5 +217,15 @@ class Bed:
         outputs = {g: self.rows(g) for g in self.groups}
         return judge(made, outputs), outputs
 
+    def made(self) -> list[tuple[int, int, int]]:
+        """Return (producer, key, sequence number) of everything committed to the routed topic until now."""
+        return inputs_of(self._tail(self.topic).more())
+
     def rows(self, group: str) -> list[Row]:
-        return [Row(*OUT.unpack(m.value())) for m in read_all(self.kafka.bootstrap, self.output(group))]
+        """Return everything that a group has made of it until now."""
+        return [Row(*OUT.unpack(m.value())) for m in self._tail(self.output(group)).more()]
+
+    def _tail(self, topic: str) -> Tail:
+        if topic not in self._tails:
+            self._tails[topic] = Tail(self.kafka.bootstrap, topic)
+        return self._tails[topic]

@@ -50,33 +50,59 @@ def last_of(rows: list[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
 
 def read_input(bootstrap: str, topic: str) -> list[tuple[int, int, int]]:
     """Return (producer, key, sequence number) of everything committed to a topic."""
-    return [tuple(IN.unpack(m.value()[: IN.size])[:3]) for m in read_all(bootstrap, topic)]  # type: ignore[misc]
+    return inputs_of(read_all(bootstrap, topic))
 
 
-def read_all(bootstrap: str, topic: str, within_s: float = 30.0) -> list[Any]:
+def inputs_of(messages: list[Any]) -> list[tuple[int, int, int]]:
+    return [tuple(IN.unpack(m.value()[: IN.size])[:3]) for m in messages]  # type: ignore[misc]
+
+
+class Tail:
+    """Reads a topic's committed records from its start, and later what has come since; new partitions too."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._client = ck.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "tests.reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+                "log_level": 0,
+            }
+        )
+        self._next: dict[int, int] = {}
+        self.rows: list[Any] = []
+
+    def more(self, within_s: float = 30.0) -> list[Any]:
+        """Return every committed record up to now, each partition's in its order."""
+        partitions = self._client.list_topics(self._topic, timeout=10).topics[self._topic].partitions
+        self._client.assign([ck.TopicPartition(self._topic, p, self._next.get(p, 0)) for p in partitions])
+        open_, end = set(partitions), time.monotonic() + within_s
+        while open_ and time.monotonic() < end:
+            first = self._client.poll(0.05)
+            for m in [] if first is None else [first, *self._client.consume(2000, 0)]:
+                if m.error() is None:
+                    self.rows.append(m)
+                    self._next[m.partition()] = m.offset() + 1
+                elif m.error().code() == ck.KafkaError._PARTITION_EOF:
+                    open_.discard(m.partition())
+        self._client.unassign()
+        return self.rows
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def read_all(bootstrap: str, topic: str) -> list[Any]:
     """Return every committed record of a topic, partition by partition in its order."""
-    client = ck.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "tests.reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,
-            "log_level": 0,
-        }
-    )
-    partitions = client.list_topics(topic, timeout=10).topics[topic].partitions
-    client.assign([ck.TopicPartition(topic, p, 0) for p in partitions])
-    open_, rows, end = set(partitions), [], time.monotonic() + within_s
-    while open_ and time.monotonic() < end:
-        for m in client.consume(2000, 0.05):
-            if m.error() is None:
-                rows.append(m)
-            elif m.error().code() == ck.KafkaError._PARTITION_EOF:
-                open_.discard(m.partition())
-    client.close()
-    return rows
+    tail = Tail(bootstrap, topic)
+    try:
+        return tail.more()
+    finally:
+        tail.close()
 
 
 def produce(config: dict[str, Any]) -> None:

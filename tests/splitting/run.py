@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from balancer.routing.errors import RouteStoreUnavailable
 from tests.peers.kafka import Kafka
 from tests.splitting.bed import Bed
-from tests.splitting.flow import read_input
 from tests.splitting.rows import Verdict, judge
 
 EVENTS = {
@@ -59,7 +61,7 @@ def draw(seed: int, seconds: float) -> list[Event]:
     while at < seconds:
         (what,) = rnd.choices(list(EVENTS), list(EVENTS.values()))
         events.append(Event(at, what, rnd.randrange(4), rnd.uniform(0.3, 3.5), rnd.choice((2, 2, 3))))
-        at += rnd.expovariate(1.2)
+        at += rnd.expovariate(1.5)
     return events
 
 
@@ -71,6 +73,7 @@ class Schedules:
         self.groups, self.transactional = groups, transactional
         self.due: list[tuple[float, str]] = []
         self.before = Verdict()
+        self._done: set[str] = set()
 
     def __enter__(self) -> Schedules:
         bed = self.bed.__enter__()
@@ -79,7 +82,7 @@ class Schedules:
             for instance in (1, 2):
                 bed.worker(group, instance)
         for number in range(2):
-            bed.producer(number, rate=100, keys=10, transactional=self.transactional)
+            bed.producer(number, rate=60, keys=10, transactional=self.transactional)
         bed.flowing()
         return self
 
@@ -128,7 +131,7 @@ class Schedules:
     def run(self, seed: int, seconds: float) -> Result:
         """Run one schedule; then everything written so far must come through, whole and in order."""
         events, began = draw(seed, seconds), time.monotonic()
-        ended = self._ended()
+        done = self._ended()
         for event in events:
             while time.monotonic() < began + event.at:
                 self.tend()
@@ -137,7 +140,7 @@ class Schedules:
         while time.monotonic() < began + seconds or self.due:
             self.tend()
             time.sleep(0.02)
-        made = read_input(self.bed.kafka.bootstrap, self.bed.topic)
+        made = self.bed.made()
         limit = time.monotonic() + 90
         while True:
             self.tend()
@@ -145,7 +148,7 @@ class Schedules:
             total = judge(made, outputs)
             if not total.lost or time.monotonic() > limit:
                 break
-            time.sleep(0.5)
+            time.sleep(0.2)
         verdict = Verdict(
             total.made - self.before.made,
             total.lost,
@@ -155,20 +158,53 @@ class Schedules:
         )
         self.before = total
         took = time.monotonic() - began
-        return Result(seed, tuple(events), verdict, self.groups, self.transactional, self._ended() - ended, took)
+        return Result(seed, tuple(events), verdict, self.groups, self.transactional, self._ended() - done, took)
 
     def _ended(self) -> int:
         with contextlib.suppress(RouteStoreUnavailable):
-            return sum(r.state == "done" for r in self.bed.store.requests(self.bed.topic))
-        return 0
+            self._done |= {r.id for r in self.bed.store.requests(self.bed.topic) if r.state == "done"}
+        return len(self._done)
 
 
 def run(
-    kafka: Kafka, seeds: Sequence[int], seconds: float = 6.0, per_bed: int = 12, *, transactional: bool = True
+    kafka: Kafka,
+    seeds: Sequence[int],
+    seconds: float = 4.0,
+    per_bed: int = 12,
+    *,
+    transactional: bool = True,
+    at_once: int = 1,
 ) -> Iterator[Result]:
-    """Run schedules, some on each bed; every third bed has two groups."""
-    for start in range(0, len(seeds), per_bed):
-        groups = 2 if (seeds[start] // per_bed) % 3 == 0 else 1
-        with Schedules(kafka, groups=groups, transactional=transactional) as schedules:
-            for seed in seeds[start : start + per_bed]:
-                yield schedules.run(seed, seconds)
+    """Run schedules, some on each bed and some beds at once; every third bed has two groups."""
+    found: queue.Queue[Result | BaseException | None] = queue.Queue()
+    stopping = threading.Event()
+    parts = [seeds[i : i + per_bed] for i in range(0, len(seeds), per_bed)]
+
+    def on_one_bed(number: int, part: Sequence[int]) -> None:
+        try:
+            with Schedules(kafka, groups=2 if number % 3 == 0 else 1, transactional=transactional) as schedules:
+                for seed in part:
+                    if stopping.is_set():
+                        return
+                    found.put(schedules.run(seed, seconds))
+        except BaseException as error:
+            found.put(error)
+        finally:
+            found.put(None)
+
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
+        for number, part in enumerate(parts):
+            pool.submit(on_one_bed, number, part)
+        ended = 0
+        try:
+            while ended < len(parts):
+                result = found.get()
+                if isinstance(result, BaseException):
+                    raise result
+                if result is None:
+                    ended += 1
+                else:
+                    yield result
+        finally:
+            stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)

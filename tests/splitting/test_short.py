@@ -255,30 +255,55 @@ def test_a_relay_carries_a_legacy_topic_over_exactly_once(kafka: Kafka, make_top
     assert all(dict(m.headers())["h"] == b"1" and "rt" in dict(m.headers()) for m in rows)
 
 
-def test_route_split_and_merge_from_the_terminal(kafka: Kafka, make_topic, tmp_path: Path) -> None:
+def headway(config: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headway", *arguments, "--config", str(config)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+
+
+def settings_file(folder: Path, store: str, bootstrap: str, topic: str, group: str) -> Path:
+    config = folder / "headway.toml"
+    config.write_text(
+        f'state = "{folder}"\n[store]\nurl = "{store}"\n[kafka]\nbootstrap_servers = "{bootstrap}"\n'
+        f'[groups."{group}"]\ntopics = ["{topic}"]\nassignment = "planned"\n'
+        f'[topics."{topic}"]\ngroups = ["{group}"]\nmax_partitions = 3\n'
+    )
+    return config
+
+
+def test_split_and_merge_from_the_terminal_under_load_without_serve(kafka: Kafka, tmp_path: Path) -> None:
+    with Bed(kafka, "cli") as bed:
+        (group,) = bed.groups
+        config = settings_file(tmp_path, bed.server.url, kafka.bootstrap, bed.topic, group)
+        assert headway(config, "route", "--topic", bed.topic).returncode == 0  # adopts it
+        bed.producer(0)
+        bed.worker(0, 1)
+        split = headway(config, "split", "--topic", bed.topic, "--partition", "0", "--lanes", "2", "--json")
+        assert split.returncode == 0, (split.stdout, split.stderr, bed.logs())
+        assert json.loads(split.stdout)["state"] == "done"
+        table = bed.table()
+        assert table is not None and table.lanes_of(0) == (2,)
+        merge = headway(config, "merge", "--topic", bed.topic, "--partition", "0")
+        assert merge.returncode == 0 and "done" in merge.stdout, (merge.stdout, merge.stderr, bed.logs())
+        table = bed.table()
+        assert table is not None and table.moved == {}
+        verdict, _ = bed.finish()
+    assert verdict.is_clean and verdict.made > 100, verdict
+
+
+def test_route_split_and_merge_are_refused_with_the_reason_in_the_terminal(
+    kafka: Kafka, make_topic, tmp_path: Path
+) -> None:
     topic = make_topic(2)
     with lease_server(tmp_path / "store") as server:
-        config = tmp_path / "headway.toml"
-        config.write_text(
-            f'state = "{tmp_path}"\n[store]\nurl = "{server.url}"\n[kafka]\nbootstrap_servers = "{kafka.bootstrap}"\n'
-            f'[groups.billing]\ntopics = ["{topic}"]\nassignment = "planned"\n'
-            f'[topics."{topic}"]\ngroups = ["billing"]\nmax_partitions = 3\n'
-        )
-
-        def headway(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "headway", *arguments, "--config", str(config)]
-            return subprocess.run(
-                command, input=text, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
-            )
-
+        config = settings_file(tmp_path, server.url, kafka.bootstrap, topic, "billing")
         lines = "".join(json.dumps({"key": f"k{i}", "value": "v"}) + "\n" for i in range(20))
-        routed = headway("route", "--topic", topic, text=lines)
+        routed = headway(config, "route", "--topic", topic, text=lines)
         rows = [json.loads(line) for line in routed.stdout.splitlines()]
         assert routed.returncode == 0 and len(rows) == 20, routed.stderr
         assert all(r["partition"] == murmur2(r["key"].encode()) % 2 for r in rows)
-        too_many = headway("split", "--topic", topic, "--partition", "0", "--lanes", "4", "--json")
+        too_many = headway(config, "split", "--topic", topic, "--partition", "0", "--lanes", "4", "--json")
         assert too_many.returncode == 1 and "max_partitions is 3" in too_many.stdout, too_many.stderr
-        unknown = headway("split", "--topic", "nowhere", "--partition", "0")
+        unknown = headway(config, "split", "--topic", "nowhere", "--partition", "0")
         assert unknown.returncode == 1 and "is not routed: add" in unknown.stderr
-        broken = headway("route", "--topic", topic, text='{"key": "a", "value": "b"}\nnonsense\n')
+        broken = headway(config, "route", "--topic", topic, text='{"key": "a", "value": "b"}\nnonsense\n')
         assert broken.returncode == 1 and '"key": "a"' in broken.stdout and "nonsense" in broken.stderr

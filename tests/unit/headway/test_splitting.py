@@ -49,7 +49,8 @@ def test_in_recommend_a_split_is_shown_and_nobody_is_asked() -> None:
 
 def test_in_act_what_is_due_is_asked_for_once_and_carried_out() -> None:
     store, world, log = MemoryRouteStore(), MemoryWorld(), MemoryTableLog()
-    leader = TopicLeader(world, log, store, ["billing"], "crc32", SplitLimits(max_partitions=6))
+    limits = SplitLimits(max_partitions=6)
+    leader = TopicLeader(world, log, store, ["billing"], "crc32", limits, wall=NOW.timestamp)
     leader.step()
     looked = tender(store, (150.0, 20.0))
     looked.look(NOW)
@@ -62,10 +63,11 @@ def test_in_act_what_is_due_is_asked_for_once_and_carried_out() -> None:
     for _ in range(5):
         leader.step()
     assert set(leader.table.moved) == set(asked.placement[0])
-    # the peak is over, the forecast stays low: after the dwell it is merged
-    later = NOW + timedelta(hours=2)
-    looked._forecast = lambda: forecast(10.0, 10.0, 10.0)
-    looked.look(later)
+    # the peak is over, the forecast stays low: after the dwell it is merged, by a process that has just begun too
+    begun = tender(store, (10.0, 10.0, 10.0))
+    assert begun.look(NOW + timedelta(minutes=5)) == () and len(store.requests("orders")) == 1
+    looked._forecast = begun._forecast
+    looked.look(NOW + timedelta(hours=2))
     assert [r.kind for r in store.requests("orders")] == ["split", "merge"]
 
 

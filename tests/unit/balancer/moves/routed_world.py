@@ -70,6 +70,9 @@ class MemoryWorld:
     def route_ids(self) -> frozenset[str]:
         return frozenset(self.epochs)
 
+    def lives(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+        return {i: (1, self.epochs[i]) for i in transactional_ids if i in self.epochs}
+
     def strangers(self, partition: int, plain: int) -> tuple[str, ...]:
         return self.foreign
 

@@ -235,7 +235,16 @@ class Model:
             yield "ends are measured", w._replace(measured=(len(w.logs[self.source]), len(w.logs[self.target])))
         if w.measured is not None:
             ends = Fence(w.measured[0], 1, w.measured[1], 1)
-            yield "FENCE", self._write(w, protocol.fence(table, number, ends))._replace(measured=None)
+            fenced = protocol.fence(table, number, ends)
+            yield "FENCE", self._write(w, fenced)._replace(measured=None)
+            if self.kind is Kind.MERGE and all(
+                (g.at_source, g.at_target)[self.source] >= ends.source_end for g in w.groups
+            ):
+                # what the leader does: F stays in its memory until the lane is drained, then it is all one record
+                for j in range(len(w.groups)):
+                    fenced = protocol.drained(fenced, number, f"g{j}")
+                whole = protocol.done(protocol.start(fenced, number), number)
+                yield "FENCE to DONE", self._write(w, whole)._replace(measured=None)
 
     def _faults(self, w: World) -> Iterator[tuple[str, World]]:
         if w.takeovers < self.takeovers and self.tables[w.table].transitions:
