@@ -38,6 +38,7 @@ class Watch:
     end: LogEnd | None = None
     looked: float = 0.0
     tidied: bool = False
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,13 +159,16 @@ class RoutedTopic:
         first = self._admin.list_offsets(
             dict.fromkeys(wanted, _EARLIEST), isolation_level=isolation, request_timeout=10
         )
-        starts = {tp.partition: future.result().offset for tp, future in first.items()}
-        return {
-            tp.partition: LogEnd(
-                (info := future.result()).offset, getattr(info, "leader_epoch", None) or 0, starts[tp.partition]
-            )
-            for tp, future in last.items()
-        }
+        try:
+            starts = {tp.partition: future.result().offset for tp, future in first.items()}
+            return {
+                tp.partition: LogEnd(
+                    (info := future.result()).offset, getattr(info, "leader_epoch", None) or 0, starts[tp.partition]
+                )
+                for tp, future in last.items()
+            }
+        except ck.KafkaException as failure:
+            raise RoutingError(f"the ends of {self.topic} cannot be read: {failure.args[0].name()}") from failure
 
     # -- who writes ---------------------------------------------------------------------------------------------
     def _bulk_admin(self) -> KafkaAdminClient:

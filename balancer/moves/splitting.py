@@ -265,8 +265,10 @@ class TopicLeader:
             watch = self._watch(transition, self._now.epoch)
             try:
                 table = self._next(table, transition, watch)
-            except RouteStoreUnavailable as away:
-                log.info("%s", away)
+            except (RoutingError, FenceFailed) as away:  # a hold must end, whoever does not answer
+                if str(away) != watch.said:
+                    log.warning("%s: transition %d waits: %s", self.topic, transition.number, away)
+                watch.said = str(away)
                 table = self._too_long(table, transition, watch, str(away))
         for number in set(self._watches) - {t.number for t in table.transitions}:
             del self._watches[number]

@@ -366,3 +366,22 @@ def test_a_producer_that_loses_its_registration_before_it_answered_is_fenced():
         other.hear()
         desk.leader.step()
     assert desk.leader.table.moved and not desk.leader.table.held_slots() and desk.world.fences == 1
+
+
+def test_a_hold_ends_even_while_a_broker_does_not_answer():
+    desk = Desk()
+    desk.leader.step()
+    desk.ask()
+    desk.store.close_gates("orders", "g0", desk.leader.table.epoch)
+    desk.leader.step()
+    assert desk.leader.table.held_slots()
+
+    def silent(*_):
+        raise RoutingError("a broker does not answer")
+
+    desk.world.ends = desk.world.route_ids = silent
+    for _ in range(60):
+        desk.now += 0.1
+        desk.leader.step()
+    assert desk.state().state == "aborted" and "a broker does not answer within 5 s" in desk.state().detail
+    assert not desk.leader.table.held_slots()
