@@ -160,10 +160,11 @@ class Evidence:
             if p.live and topic in p.registration.topics and p.acks.get(topic, 0) < epoch
         ]
 
-    def fence_of(self, t: Transition) -> Fence:
+    def fence_of(self, t: Transition, watch: Watch) -> Fence:
         """Measure F and G, once nobody writes to the slots any more."""
         ends = self._world.ends([t.source, t.target])
         source, target = ends[t.source], ends[t.target]
+        watch.end, watch.looked = source, self._clock()
         return Fence(source.end, source.leader_epoch, target.end, target.leader_epoch)
 
     def _registered(self) -> set[str]:
@@ -206,7 +207,7 @@ class Evidence:
         end, cut = watch.end, fence.source_end
         where = f"{table.topic}:{t.source}"
         if watch.visible_end is None:
-            watch.visible_end = self._world.visible_end(t.source, min(cut, end.end))
+            watch.visible_end = self._world.visible_end(t.source, min(cut, end.end), end.start)
         done = self._committed(left, t.source, end.start)
         if end.end < cut:
             self._alarm(f"{where} was cut back from {cut} to {end.end}: records are lost")

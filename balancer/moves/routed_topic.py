@@ -74,8 +74,11 @@ class TopicWorld(Protocol):
         """Raise a producer's epoch, so that it commits no more."""
         ...
 
-    def visible_end(self, partition: int, below: int) -> int | None:
-        """Return the offset behind the last committed record below ``below``; None while a transaction is open."""
+    def visible_end(self, partition: int, below: int, start: int | None = None) -> int | None:
+        """Return the offset behind the last committed record below ``below``; None while a transaction is open.
+
+        ``start``: the log's start, where it is known already.
+        """
         ...
 
     def committed(self, group: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -290,20 +293,20 @@ class RoutedTopic:
             self._reader.unassign()
         return rows, False
 
-    def visible_end(self, partition: int, below: int) -> int | None:
+    def visible_end(self, partition: int, below: int, start: int | None = None) -> int | None:
         """See :meth:`TopicWorld.visible_end`."""
-        low = self.ends([partition])[partition].start
+        low = self.ends([partition])[partition].start if start is None else start
         window = 200
         while True:
-            start = max(low, below - window)
-            if start >= below:
+            first = max(low, below - window)
+            if first >= below:
                 return below
-            rows, passed = self._tail(partition, start, below)
+            rows, passed = self._tail(partition, first, below)
             if not passed:
                 return None
             if rows:
                 return int(rows[-1].offset()) + 1
-            if start == low:
+            if first == low:
                 return low
             window *= 8
 

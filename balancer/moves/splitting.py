@@ -289,7 +289,7 @@ class TopicLeader:
             waiting = self._evidence.unanswered(table.topic, watch.epoch)
             if waiting:
                 return self._too_long(table, t, watch, f"producer {waiting[0]} has not answered")
-            watch.fence, watch.since = self._evidence.fence_of(t), self._clock()
+            watch.fence, watch.since = self._evidence.fence_of(t, watch), self._clock()
         fence = t.fence or watch.fence
         assert fence is not None
         if t.phase is not Phase.STARTED:

@@ -95,7 +95,7 @@ class MemoryWorld:
             if mine:
                 log.append(Entry(None))
 
-    def visible_end(self, partition: int, below: int) -> int | None:
+    def visible_end(self, partition: int, below: int, start: int | None = None) -> int | None:
         log = self.logs[partition][:below]
         if any(e.state == "open" for e in log):
             return None
