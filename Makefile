@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo test test-keda test-ray check chaos chaos-splitting coverage mutation docs lock audit clean
+.PHONY: help demo demo-kafka test test-keda test-ray check chaos chaos-splitting coverage mutation docs lock audit clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ $(TEST_DEPS): $(RUN_DEPS) locks/test.txt
 
 demo: $(RUN_DEPS)  ## the whole job on an embedded store and a real trace; ONCE=1 ends by itself, PORT=N picks the port
 	@$(BIN)/headway demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
+
+demo-kafka: $(RUN_DEPS)  ## planned workers on real Kafka, scaled ahead of a replayed spike; ends by itself
+	@$(BIN)/python -m benchmarks.demo_kafka $(if $(KEEP),--keep)
 
 test: $(TEST_DEPS)  ## everything that CI runs, with real peers; SUITE="unit stores" runs some
 	@$(BIN)/python -m tests.suites $(SUITE)
@@ -70,8 +73,8 @@ docs: $(TEST_DEPS)  ## build the documentation into docs/_build, links checked s
 lock: $(VENV)/.python  ## renew the lock files (versions and hashes, no addresses)
 	@$(BIN)/python locks/renew.py $(BIN)/uv
 
-audit: $(TEST_DEPS)  ## known vulnerabilities in the locked dependencies
-	@$(BIN)/pip-audit --disable-pip --require-hashes -r locks/run.txt
+audit: $(TEST_DEPS)  ## known vulnerabilities in the locked dependencies; AUDIT=required: also fail without network
+	@$(BIN)/python locks/audit.py $(BIN)/pip-audit locks/run.txt
 
 clean:  ## remove what was built; recorded data and models stay
 	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

@@ -11,17 +11,18 @@ from balancer.actuation import Actuation, ActuationState
 from balancer.actuators.base import Actuator
 from balancer.bounding import UNROUTED, Routing
 from balancer.errors import ActuationError, ObserverUnavailable, PlanStoreUnavailable
-from balancer.group import GroupSnapshot
+from balancer.group import GroupSnapshot, Member
 from balancer.knobs import Knobs
 from balancer.leadtime import KEPT as KEPT_LEAD_TIMES
 from balancer.leadtime import lead_time
 from balancer.member_capacity import KEPT, CapacityEstimate, MemberInterval, learn_capacity
 from balancer.memory import PlannerMemory
 from balancer.observers.base import GroupObserver
+from balancer.ownership import leavers
 from balancer.plan import ScalingPlan
 from balancer.planner import DEFAULT_LEAD
 from balancer.plans.base import Decision, LeaderToken, PlanStore
-from balancer.policy import ScalingPolicy
+from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Rule
 from balancer.replay import Inputs, abridged, forecast_bytes, forecast_name, inputs_bytes, planned
 from balancer.verification import Verdict, verify
@@ -34,6 +35,9 @@ ForecastSource = Callable[[GroupId, datetime], ForecastResult]
 
 PATIENCE_IN_LEADS = 3
 """An actuation that has not taken effect within so many lead times is reported as ineffective."""
+
+DRAINED_WITHIN = timedelta(minutes=2)
+"""How long a scale-down waits until those who go own nothing."""
 
 MEMORY, KNOBS, CAPACITY, LEAD_TIME, PENDING = "planner_memory", "knobs", "capacity", "lead_time", "pending"
 """Names under which the plan store keeps what was learned, and the actuation that has not ended yet."""
@@ -115,6 +119,8 @@ class ControlLoop:
     _lead_times: list[timedelta] = field(default_factory=list)
     _recalled: bool = False
     _pending_recalled: bool = False
+    _draining: tuple[int, int | None, datetime] | None = None
+    """A scale-down that waits for its members to hand over: to how many, from how many, since when."""
     _numbers: tuple[str, datetime] | None = None
     """The name of the forecast's numbers that were attached last, and until when they are kept."""
 
@@ -127,7 +133,7 @@ class ControlLoop:
         except ObserverUnavailable as gone:
             return Tick(now, error=f"hold: {gone}")
         inputs = Inputs(
-            snapshot,
+            self._as_decided(snapshot),
             self._used(self.forecast(self.group, now)),
             self.learned_policy(),
             now,
@@ -222,17 +228,49 @@ class ControlLoop:
         self, made: ScalingPlan, snapshot: GroupSnapshot, now: datetime, token: LeaderToken
     ) -> tuple[Actuation | None, str | None]:
         if self.mode != "act" or made.hold or made.replicas == snapshot.replicas:
+            self._draining = None
             return None, None
+        going = self._going(made, snapshot)
+        if self._waits_for(going, made.replicas, snapshot, now):
+            return None, None
+        leaving = tuple(m.id if m.pod is None else f"{m.id}@{m.pod}" for m in going)
         try:
-            actuation = self.actuator.scale(self.group, made.replicas, now)
+            actuation = self.actuator.scale(self.group, made.replicas, now, leaving=leaving)
         except ActuationError as refused:
             return None, f"hold: {refused}"
+        self._draining = None
         before = self.pending
         self._await(actuation if actuation.state is ActuationState.PENDING else None, token)
         if before is not None:
             detail = f"superseded by a request for {actuation.replicas}"
             self._ended(replace(before, state=ActuationState.SUPERSEDED, detail=detail), token)
         return actuation, None
+
+    def _going(self, made: ScalingPlan, snapshot: GroupSnapshot) -> tuple[Member, ...]:
+        """Return who goes: of a planned group, the members that the plan gives nothing to."""
+        if self.policy.assignment is not AssignmentKind.PLANNED or made.steps[0].assignment is None:
+            return ()
+        if snapshot.replicas is None or made.replicas >= snapshot.replicas:
+            return ()
+        return leavers(snapshot.members, made.replicas)
+
+    def _waits_for(self, going: Sequence[Member], replicas: int, snapshot: GroupSnapshot, now: datetime) -> bool:
+        """Whether members that go still own partitions: the target hears of it once they have handed over.
+
+        Not for ever: whoever is told to end hands over as well.
+        """
+        if not any(m.partitions for m in going):
+            return False
+        if self._draining is None or self._draining[0] != replicas:
+            self._draining = (replicas, snapshot.replicas, now)
+        return now - self._draining[2] < DRAINED_WITHIN
+
+    def _as_decided(self, snapshot: GroupSnapshot) -> GroupSnapshot:
+        """Return the group as if the target had heard already of the scale-down whose members still hand over."""
+        if self._draining is None or self.mode != "act" or snapshot.replicas != self._draining[1]:
+            self._draining = None
+            return snapshot
+        return replace(snapshot, replicas=self._draining[0])
 
     def _await(self, actuation: Actuation | None, token: LeaderToken) -> None:
         """Remember, for the next leader as well, which actuation has not ended yet."""

@@ -42,6 +42,8 @@ class Member:
         False while it starts or warms up.
     draining
         True when it has been told to hand over and stop.
+    pod
+        Name of the pod, or host, that it runs in, if it says so.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Member:
     rack: str | None = None
     ready: bool = True
     draining: bool = False
+    pod: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

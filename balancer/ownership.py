@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -49,6 +50,33 @@ def lower_bound(loads: Iterable[float | None], capacity: float, *, is_pooled: bo
     return l2_bound(known, capacity)
 
 
+_ORDINAL = re.compile(r"-(\d+)$")
+
+
+def leavers(members: Sequence[Member], replicas: int) -> tuple[Member, ...]:
+    """Return the members that go when so many stay: the highest ordinals of their pods, else the highest instances.
+
+    A StatefulSet takes its highest ordinals whatever anybody says, so they are the ones to be drained; of everything
+    else the choice is ours, and one that does not change from tick to tick drains nobody in vain.
+
+    Examples
+    --------
+    >>> [m.id for m in leavers([Member("1#4.a"), Member("2#9.b"), Member("3#1.c")], 2)]
+    ['3#1.c']
+    >>> ring = [Member("1#1.a", pod="ring-2"), Member("2#1.b", pod="ring-0"), Member("3#1.c", pod="ring-1")]
+    >>> [m.id for m in leavers(ring, 1)]
+    ['3#1.c', '1#1.a']
+    """
+    live = [m for m in members if not m.draining]
+    pods = [_ORDINAL.search(m.pod) if m.pod else None for m in live]
+    if all(pods):
+        places = [int(found[1]) for found in pods if found]
+    else:
+        places = [int(number) if (number := m.id.partition("#")[0]).isdecimal() else -1 for m in live]
+    order = sorted(zip(places, live, strict=True), key=lambda pair: (pair[0], pair[1].id))
+    return tuple(m for _, m in order[replicas:])
+
+
 def with_owners(
     steps: list[PlannedStep],
     snapshot: GroupSnapshot,
@@ -58,8 +86,9 @@ def with_owners(
     capacity: float,
     now: datetime,
 ) -> tuple[list[PlannedStep], PlannerMemory, list[str]]:
-    """Give the members that work (or all, if none does) their partitions."""
-    members = [m for m in snapshot.members if m.ready and not m.draining] or list(snapshot.members)
+    """Give the members that work and stay (or all, if none does) their partitions."""
+    going = leavers(snapshot.members, steps[0].replicas)
+    members = [m for m in snapshot.members if m.ready and not m.draining and m not in going] or list(snapshot.members)
     if not members or not loads:
         return steps, memory, ["nobody is there to own partitions yet"]
     slow = [

@@ -243,7 +243,8 @@ def _snapshot_to_json(snapshot: GroupSnapshot) -> Json:
         "at": snapshot.at.isoformat(),
         "replicas": snapshot.replicas,
         "members": [
-            [m.id, [str(p) for p in m.partitions], m.capacity, m.rack, m.ready, m.draining] for m in snapshot.members
+            [m.id, [str(p) for p in m.partitions], m.capacity, m.rack, m.ready, m.draining, m.pod]
+            for m in snapshot.members
         ],
         "partitions": [
             [str(tp), s.lag, s.arrival_rate, s.consumption_rate, s.why] for tp, s in snapshot.partitions.items()
@@ -259,8 +260,7 @@ def _snapshot_from_json(value: Mapping[str, Any]) -> GroupSnapshot:
         datetime.fromisoformat(value["at"]),
         value["replicas"],
         tuple(
-            Member(id, tuple(TopicPartition.parse(p) for p in owned), capacity, rack, ready, draining)
-            for id, owned, capacity, rack, ready, draining in value["members"]
+            Member(id, tuple(TopicPartition.parse(p) for p in owned), *rest) for id, owned, *rest in value["members"]
         ),
         {
             TopicPartition.parse(tp): PartitionState(lag, arrival, consumed, why)

@@ -19,6 +19,8 @@ Row = tuple[str, str, str, bool, str]
 def rows() -> Iterator[Row]:
     """Yield what is shown: what, figure, goal, whether it is met, command."""
     yield from _of("demo", _demo)
+    yield from _of("demo_kafka", _demo_kafka, "make demo-kafka")
+    yield from _of("serve", _serve)
     yield from _of("decisions", _decisions)
     yield from _of("assignment", _assignment)
     yield from _of("forecast", _forecast)
@@ -71,6 +73,33 @@ def _demo(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     fewest = all(run["late_share"] < late for late in rules)
     yield "demo: share of late messages", run["late_share"], f"fewer than every rule ({ties} tie)", fewest
     yield "demo: hours against static peak", run["hours_vs_peak_static"], "< 1", run["hours_vs_peak_static"] < 1
+
+
+def _demo_kafka(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    ours, rule = d["headway"], d["by_lag"]
+    yield "demo on real Kafka, s", d["seconds"], "≤ 240", d["seconds"] <= 240
+    yield (
+        "demo on real Kafka: late records",
+        ours["late"],
+        f"< scaled by lag {rule['late']:,}",
+        ours["late"] < rule["late"],
+    )
+    ahead = ours["asked_before_need_s"]
+    yield "demo on real Kafka: members asked for before needed, s", ahead, "> 0", ahead > 0
+
+
+def _serve(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+    yield (
+        "API: forecasts and plans answered on one core, a second",
+        d["requests_per_s"],
+        "≥ 500",
+        d["requests_per_s"] >= 500,
+    )
+    yield "API: p99, ms", d["p99_ms"], "≤ 20", d["p99_ms"] <= 20
+    yield "scaler: p99 of an answer, ms", d["scaler_p99_ms"], "≤ 2", d["scaler_p99_ms"] <= 2
+    yield "a control tick, p99, ms", d["tick_p99_ms"], "≤ 50", d["tick_p99_ms"] <= 50
+    if "idle_mb" in d:
+        yield "serve idle with 50 groups × 64 partitions, MB", d["idle_mb"], "≤ 250", d["idle_mb"] <= 250
 
 
 def _decisions(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:

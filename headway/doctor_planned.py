@@ -37,6 +37,13 @@ def against_moving(settings: Settings, group: str) -> tuple[str, ...]:
     return tuple(f"{d.what} ({d.remedy})" for d in doubts_about(settings, group) if d.closes)
 
 
+def against_target(settings: Settings, group: str) -> tuple[str, ...]:
+    """Return all that speaks against acting on a group's target and, where it is planned, against moving its work."""
+    from headway.targets import against_acting
+
+    return (*against_acting(settings, group), *against_moving(settings, group))
+
+
 def findings(settings: Settings) -> Iterator[tuple[str, bool, str, str]]:
     """Yield (name, ok, detail, remedy) for each planned group."""
     for group in planned_groups(settings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from balancer.leases.base import LeaseStoreError
@@ -63,7 +63,17 @@ def plan_to_follow(app: Application, name: str) -> tuple[int, ScalingPlan] | Non
     if app.operations.mode(name, app.settings.mode(name)) is not Mode.ACT or app.operations.paused(name, now):
         return None
     latest = app.plans.latest(GroupId(name))
-    return latest if latest is not None and now - latest[1].made_at <= FOLLOWED_FOR else None
+    if latest is None or now - latest[1].made_at > FOLLOWED_FOR or _waits_for_approval(app, name, latest[1], now):
+        return None
+    return latest
+
+
+def _waits_for_approval(app: Application, name: str, made: ScalingPlan, now: datetime) -> bool:
+    """Whether a person has yet to allow the plan's number: until then nobody is drained for it either."""
+    own, seen = app.settings.group(name), app.view(name).snapshot
+    if own is None or not own.approval or (seen is not None and seen.replicas == made.replicas):
+        return False
+    return not app.operations.approved(GroupId(name), made.replicas, now)
 
 
 def moves_of(settings: Settings, group: str) -> list[Document]:

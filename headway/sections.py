@@ -263,6 +263,9 @@ class KedaActuator(Section):
 
     kind: Literal["keda"]
     """Which target."""
+    namespace: str | None = None
+    """Where the members' pods are. With it, the pods of drained members get the lowest deletion cost, so that a
+    Deployment that shrinks takes them first; needs ``patch`` on pods there."""
 
 
 class WebhookActuator(Section):

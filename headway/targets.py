@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forecaster.topics import GroupId
 from headway.errors import one_line
-from headway.sections import KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.sections import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
 from headway.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def target_checks(settings: Settings, group: str) -> Iterator[Check]:
         yield from _kubernetes(actuator, group)
     elif isinstance(actuator, WebhookActuator):
         yield _reachable(settings, group)
+    elif isinstance(actuator, KedaActuator) and actuator.namespace is not None:
+        yield from _polled(actuator.namespace, group)
     elif settings.mode(group) == "act":
         remedy = f'give groups.{group}.actuator, or mode = "recommend"'
         acts = actuator is not None and actuator.kind != "none"
@@ -99,6 +101,27 @@ def _kubernetes(kind: KubernetesActuator, group: str) -> Iterator[Check]:
             actuator.close()
     except Exception as error:
         yield Check(f"target of {group}", False, one_line(error), "the message says which permission or name is wrong")
+
+
+def _polled(namespace: str, group: str) -> Iterator[Check]:
+    from balancer.actuators.board import ScalerBoard
+    from headway.wiring import open_polled
+
+    name = f"target of {group}"
+    try:
+        polled = open_polled(ScalerBoard(), namespace)
+        try:
+            missing = [p for p in polled.permissions() if not p.allowed]
+        finally:
+            polled.close()
+    except Exception as error:
+        yield Check(name, False, one_line(error), "the message says which permission or name is wrong")
+        return
+    for permission in missing:
+        what = f"may not {permission.verb} {permission.resource} in {namespace}"
+        yield Check(name, False, what, "grant it, or leave actuator.namespace out: then any pod may go first")
+    if not missing:
+        yield Check(name, True, "is asked by KEDA; drained pods may be marked")
 
 
 def external_metrics_check(settings: Settings, server: ApiServer | None = None) -> Iterator[Check]:

@@ -22,6 +22,7 @@ from headway.settings import Settings, secret
 if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecaster's libraries
     from balancer.actuators.base import Actuator
     from balancer.actuators.board import ScalerBoard
+    from balancer.actuators.kubernetes.polled import PolledTarget
     from forecaster.calendar import Calendar
     from forecaster.ingest.kafka import KafkaOffsetSource
     from forecaster.registry import ModelRegistry
@@ -258,13 +259,22 @@ def _stores(
     return cast("SeriesStore", series), cast("PlanStore", Late(plans_beside, lambda why: None))
 
 
+def open_polled(posts: Actuator, namespace: str) -> PolledTarget:
+    """Open a target that KEDA polls and whose drained pods are marked."""
+    from balancer.actuators.kubernetes.connection import connect
+    from balancer.actuators.kubernetes.polled import PolledTarget
+    from balancer.actuators.kubernetes.requests import ApiServer
+
+    return PolledTarget(posts, ApiServer(connect()), namespace)
+
+
 def open_target(settings: Settings, group: str, posts: ScalerBoard) -> Actuator:
     """Open what a group's plans are carried out on; where nothing is, a target in memory that only remembers."""
     from balancer.actuators.memory import MemoryActuator
 
     own = settings.group(group)
     if own is not None and isinstance(own.actuator, KedaActuator):
-        return posts
+        return posts if own.actuator.namespace is None else open_polled(posts, own.actuator.namespace)
     target = open_actuator(settings, group)
     return target if target is not None else MemoryActuator()
 
@@ -293,12 +303,11 @@ def assemble(
     HeadwayError
         If a group cannot be wired as it is configured.
     """
-    from headway.doctor_planned import against_moving
+    from headway.doctor_planned import against_target
     from headway.jobs import Jobs
     from headway.planned_groups import moves_of
     from headway.roster import REFRESH_EVERY, Roster
     from headway.routed_topics import lead_topics
-    from headway.targets import against_acting
     from headway.workshop import Recording, Workshop
 
     settings = app.settings
@@ -327,7 +336,7 @@ def assemble(
     app.moves = lambda group: moves_of(app.settings, group)
     app.what_if = lambda group, changes, now: roster.entries[group].runner.what_if(changes, now)
     app.look = lambda group: roster.entries[group].runner.look()
-    app.target_gate = lambda name: (*against_acting(app.settings, name), *against_moving(app.settings, name))
+    app.target_gate = lambda name: against_target(app.settings, name)
     app.act_gate = lambda name: (*app.target_gate(name), *_closed(app.view(name)))
     return jobs
 

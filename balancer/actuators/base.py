@@ -26,7 +26,8 @@ class Actuator(Protocol):
     def scale(self, group: GroupId, replicas: int, now: datetime, *, leaving: tuple[str, ...] = ()) -> Actuation:
         """Ask for ``replicas`` members; ``leaving`` names the members that have been drained and should go.
 
-        Idempotent. Raises :class:`balancer.errors.ActuationError`; a failure leaves the target as it was.
+        A name is a member's id, with ``@`` and its pod where that is known: ``3#17.ab12@orders-5d9c-x2``. Idempotent.
+        Raises :class:`balancer.errors.ActuationError`; a failure leaves the target as it was.
         """
         ...
 

@@ -30,7 +30,7 @@ class WorkerCommand:
     Parameters
     ----------
     command
-        Program and arguments; ``{instance}`` is replaced by the member's number.
+        Program and arguments; ``{instance}`` is replaced by the member's number, from 1 on: the lowest that is free.
     environ
         Added to our own environment.
     grace_s
@@ -185,7 +185,7 @@ class ProcessActuator:
         if self._closing:
             return
         missing = self._wanted.get(group, 0) - sum(w.drain_since is None for w in workers.values())
-        free = (i for i in range(len(workers) + max(missing, 0)) if i not in workers)
+        free = (i for i in range(1, len(workers) + max(missing, 0) + 1) if i not in workers)
         for _ in range(missing):
             worker = _Worker(next(free))
             workers[worker.instance] = worker

@@ -82,6 +82,7 @@ class Roster:
                 _room(paces[worker.owner], capacity) if worker.owner in self.slow else None,
                 ready=worker.initialised and worker.ready,
                 draining=worker.draining,
+                pod=worker.profile.pod or None,
             )
             for worker in _there(view)
         )

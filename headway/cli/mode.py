@@ -22,12 +22,13 @@ def command(
     """Show or set a group's mode: off, recommend, shadow or act.
 
     It is kept in the store, holds over the settings file, and every instance sees it with its next tick. Act is
-    refused while there is nothing to act on, or while the forecast's gate is closed; the reasons are named.
+    refused while there is nothing to act on, a right is missing, brokers or store do not keep what a planned group
+    leans on, or the forecast's gate is closed; the reasons are named.
     """
+    from headway.doctor_planned import against_target
     from headway.errors import HeadwayError, UnknownGroup
     from headway.sections import Mode
     from headway.settings import load
-    from headway.targets import against_acting
     from headway.wiring import closed_gates, open_operations, utc_now
 
     settings = load(config)
@@ -36,7 +37,7 @@ def command(
     if mode is not None and mode not in list(Mode):
         raise typer.BadParameter(f"{mode!r} is no mode; there are {', '.join(Mode)}")
     if mode == Mode.ACT:
-        against = against_acting(settings, group) or closed_gates(settings, group, utc_now())
+        against = (*against_target(settings, group), *closed_gates(settings, group, utc_now()))
         if against:
             raise HeadwayError(f"group {group} may not act yet: {'; '.join(against)}")
     with open_operations(settings) as operations:

@@ -53,14 +53,14 @@ NEEDS = (
 )
 
 
-def missing() -> list[Need]:
-    """Return the needs that this machine does not meet."""
-    return [n for n in NEEDS if not n.found()]
+def missing(*markers: str) -> list[Need]:
+    """Return the needs that this machine does not meet, of these markers or of all."""
+    return [n for n in NEEDS if (not markers or n.marker in markers) and not n.found()]
 
 
-def install() -> list[Need]:
+def install(*markers: str) -> list[Need]:
     """Bring what Debian has, when we are root and apt is there; return what is missing still."""
-    packages = sorted({p for n in missing() for p in n.packages})
+    packages = sorted({p for n in missing(*markers) for p in n.packages})
     if packages and os.geteuid() == 0 and shutil.which("apt-get"):
         print(f"installing peers from Debian: {' '.join(packages)}", flush=True)
         quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}}
@@ -78,4 +78,4 @@ def install() -> list[Need]:
         finally:
             if ours:
                 policy.unlink()
-    return missing()
+    return missing(*markers)

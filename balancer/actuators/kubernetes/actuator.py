@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from balancer.actuators.base import Actuation, ActuationState
-from balancer.actuators.kubernetes.requests import ApiServer, Conflict
+from balancer.actuators.kubernetes.requests import ApiServer, Conflict, NotThere
 from balancer.errors import ForeignWriter, TargetRefused, TargetUnavailable
 from forecaster.topics import GroupId
 
@@ -141,15 +142,8 @@ class KubernetesActuator:
         """Ask the server what our identity may do with the group's target (needs no grant)."""
         target = self._target(group)
         api_group = target.api.split("/")[0] if "/" in target.api else ""
-        wanted = [("get", api_group, target.resource, "scale"), ("patch", api_group, target.resource, "scale")]
-        wanted += [("list", "", "pods", ""), ("patch", "", "pods", "")]
-        found = []
-        for verb, review_group, resource, sub in wanted:
-            attributes = {"namespace": target.namespace, "verb": verb, "group": review_group, "resource": resource}
-            review = {"spec": {"resourceAttributes": attributes | ({"subresource": sub} if sub else {})}}
-            answer = self._server.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-            found.append(Permission(verb, f"{resource}/{sub}" if sub else resource, bool(answer["status"]["allowed"])))
-        return tuple(found)
+        scale = [(verb, api_group, target.resource, "scale") for verb in ("get", "patch")]
+        return allowed(self._server, target.namespace, [*scale, ("list", "", "pods", ""), ("patch", "", "pods", "")])
 
     def forgive(self, group: GroupId) -> None:
         """Forget a foreign writer: a person says that we are the only one again."""
@@ -193,20 +187,52 @@ class KubernetesActuator:
         )
 
     def _mark_leaving(self, group: GroupId, leaving: tuple[str, ...], replicas: int) -> None:
-        target = self._target(group)
-        if not leaving:
-            return
+        target, pods = self._target(group), [pod_of(name) for name in leaving]
         if target.resource == "statefulsets":
             staying = {f"{target.name}-{i}" for i in range(replicas)}
-            if wrong := sorted(staying & set(leaving)):
+            if wrong := sorted(staying & set(pods)):
                 raise TargetRefused(
                     f"{target} removes its highest ordinals first, but {', '.join(wrong)} was drained; "
                     f"drain {target.name}-{replicas} and above"
                 )
             return
-        for pod in leaving:
+        mark_pods(self._server, target.namespace, pods)
+
+
+def allowed(server: ApiServer, namespace: str, wanted: Iterable[tuple[str, str, str, str]]) -> tuple[Permission, ...]:
+    """Ask the server what our identity may do: (verb, API group, resource, subresource); needs no grant."""
+    found = []
+    for verb, api_group, resource, sub in wanted:
+        attributes = {"namespace": namespace, "verb": verb, "group": api_group, "resource": resource}
+        review = {"spec": {"resourceAttributes": attributes | ({"subresource": sub} if sub else {})}}
+        answer = server.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        found.append(Permission(verb, f"{resource}/{sub}" if sub else resource, bool(answer["status"]["allowed"])))
+    return tuple(found)
+
+
+def pod_of(name: str) -> str:
+    """Return the pod of a member that leaves: ``ID@POD``, or the pod alone.
+
+    Examples
+    --------
+    >>> pod_of("3#17.ab12@orders-5d9c-x2"), pod_of("orders-5d9c-x2")
+    ('orders-5d9c-x2', 'orders-5d9c-x2')
+    """
+    return name.rpartition("@")[2]
+
+
+def mark_pods(server: ApiServer, namespace: str, pods: Iterable[str]) -> None:
+    """Give pods the lowest deletion cost, so that a Deployment that shrinks takes them first; who is gone is left out.
+
+    Raises
+    ------
+    TargetRefused, TargetUnavailable
+        If one could not be marked: then nothing may be scaled in.
+    """
+    for pod in pods:
+        with suppress(NotThere):
             annotation = {"metadata": {"annotations": {DELETION_COST: LOWEST_COST}}}
-            self._server.patch(f"/api/v1/namespaces/{target.namespace}/pods/{pod}", annotation)
+            server.patch(f"/api/v1/namespaces/{namespace}/pods/{pod}", annotation)
 
 
 def _replicas(scale: Mapping[str, Any]) -> int:

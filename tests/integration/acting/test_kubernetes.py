@@ -2,17 +2,21 @@
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from balancer.actuators.base import ActuationState
+from balancer.actuators.board import ScalerBoard
 from balancer.actuators.kubernetes.actuator import DELETION_COST, KubernetesActuator, Target
 from balancer.actuators.kubernetes.connection import Connection, FileToken, from_kubeconfig
+from balancer.actuators.kubernetes.polled import PolledTarget
 from balancer.actuators.kubernetes.requests import ApiServer
 from balancer.errors import ForeignWriter, TargetRefused, TargetUnavailable
 from forecaster.topics import GroupId
 from tests.peers.kube.cluster import KubeError, deployment, stateful_set, wait_for
+from tests.unit.balancer.test_draining import TICK, Ring, started
 
 pytestmark = pytest.mark.kubernetes
 
@@ -220,6 +224,39 @@ def test_a_stateful_set_drops_its_highest_ordinal_and_refuses_another(act, clust
         actuator.scale(ORDERS, 2, NOON, leaving=("ring-0",))
     actuator.scale(ORDERS, 2, NOON, leaving=("ring-2",))
     wait_for(lambda: _names(actuator) == {"ring-0", "ring-1"})
+
+
+def test_whom_the_plan_drained_is_whom_a_polled_deployment_loses(act, deployed, cluster, connection):
+    """A planned group from drain to pod, KEDA's way: partitions move, the pod is marked, and only then the number."""
+    actuator, board = act(deployed), ScalerBoard()
+    actuator.scale(ORDERS, 4, NOON)
+    pods = sorted(wait_for(lambda: names if len(names := _names(actuator)) == 4 else ()))
+    polled = PolledTarget(board, ApiServer(connection), "default")
+    assert [p.allowed for p in polled.permissions()] == [True]
+    ring = Ring(pods=False)
+    ring.members = [replace(m, pod=pod) for m, pod in zip(ring.members, pods, strict=True)]
+    ring.scale = lambda *args, **named: keda(polled.scale(*args, **named))
+
+    def keda(actuation):
+        """Do what KEDA and the HPA do with a number that is posted."""
+        ring.asked.append((actuation.replicas, ()))
+        actuator.scale(ORDERS, actuation.replicas, NOON)
+        return actuation
+
+    board.scale(ORDERS, 4, NOON)
+    loop, token = started(ring)
+    ring.rate = 8.0
+    while not ring.asked:
+        loop.tick(ring.now, token)
+        ring.now += TICK
+    left = len(pods) - ring.asked[0][0]
+    assert left > 0
+    drained = {m.pod for m in ring.members if not m.partitions}
+    assert len(drained) == left
+    wait_for(lambda: _names(actuator) == set(pods) - drained)
+    polled.scale(ORDERS, 1, NOON, leaving=("9#1.x@no-such-pod",))  # who is gone already is no error
+    assert board.current(ORDERS) == 1
+    polled.close()
 
 
 def test_b23_pods_that_are_not_ready_or_terminating_are_told_apart(act, deployed, cluster):

@@ -64,21 +64,21 @@ def log(folder, instance):
 def test_members_start_numbered_and_drain_from_the_highest(supervise, tmp_path):
     supervisor = supervise(DRAINING, grace_s=10)
     supervisor.scale(ORDERS, 3, NOON)
-    until(lambda: all(f"instance {i} of {i}" in log(tmp_path, i) for i in range(3)))
+    until(lambda: all(f"instance {i} of {i}" in log(tmp_path, i) for i in (1, 2, 3)))
     supervisor.scale(ORDERS, 1, NOON)
     until(lambda: len(supervisor.workers(ORDERS)) == 1)
-    assert [w.instance for w in supervisor.workers(ORDERS)] == [0]
-    assert "drained" in log(tmp_path, 2)
-    assert "drained" not in log(tmp_path, 0)
+    assert [w.instance for w in supervisor.workers(ORDERS)] == [1]
+    assert "drained" in log(tmp_path, 3)
+    assert "drained" not in log(tmp_path, 1)
 
 
 def test_the_drained_member_is_the_one_that_goes(supervise, tmp_path):
     supervisor = supervise(DRAINING, grace_s=10)
     supervisor.scale(ORDERS, 3, NOON)
-    until(lambda: all("instance" in log(tmp_path, i) for i in range(3)))
-    supervisor.scale(ORDERS, 2, NOON, leaving=("0#17",))
+    until(lambda: all("instance" in log(tmp_path, i) for i in (1, 2, 3)))
+    supervisor.scale(ORDERS, 2, NOON, leaving=("1#17.ab@host",))
     until(lambda: len(supervisor.workers(ORDERS)) == 2)
-    assert [w.instance for w in supervisor.workers(ORDERS)] == [1, 2]
+    assert [w.instance for w in supervisor.workers(ORDERS)] == [2, 3]
 
 
 def test_a_killed_member_comes_back(supervise, tmp_path):
@@ -103,7 +103,7 @@ def test_a_member_that_dies_at_once_is_retried_ever_more_slowly(supervise):
 def test_who_ignores_sigterm_is_killed_after_the_grace_period(supervise, tmp_path):
     supervisor = supervise(STUBBORN, grace_s=0.5)
     supervisor.scale(ORDERS, 1, NOON)
-    until(lambda: "up" in log(tmp_path, 0))
+    until(lambda: "up" in log(tmp_path, 1))
     supervisor.scale(ORDERS, 0, NOON)
     until(lambda: supervisor.workers(ORDERS) == (), timeout_s=5)
 
@@ -111,7 +111,7 @@ def test_who_ignores_sigterm_is_killed_after_the_grace_period(supervise, tmp_pat
 def test_a_program_that_does_not_exist_is_named_in_the_log(tmp_path):
     supervisor = ProcessActuator({ORDERS: WorkerCommand(("/no/such/program",), back_off_s=30)}, tmp_path)
     supervisor.scale(ORDERS, 1, NOON)
-    until(lambda: "cannot start /no/such/program" in log(tmp_path, 0))
+    until(lambda: "cannot start /no/such/program" in log(tmp_path, 1))
     supervisor.close()
 
 

@@ -48,6 +48,14 @@ def test_doctor_refuses_an_unknown_key_with_the_nearest(capsys, config, tmp_path
     assert err.count("\n") == 1
 
 
+def test_the_terminal_asks_for_act_what_the_api_asks(capsys, config, tmp_path):
+    text = (tmp_path / "headway.toml").read_text()
+    more = '[groups.ring]\ntopics = ["ring"]\nassignment = "planned"\nactuator = { kind = "keda" }\n'
+    (tmp_path / "headway.toml").write_text(text + more)
+    code, _, err = run(capsys, "mode", "--group", "ring", "act", "--config", config)
+    assert (code, "leases would die" in err, "gate: ring was never recorded" in err) == (1, True, True)
+
+
 def test_modes_are_kept_and_act_needs_a_target(capsys, config):
     assert json.loads(run(capsys, "mode", "--group", "orders", "--config", config, "--json")[1])["state"] == "recommend"
     assert run(capsys, "mode", "--group", "orders", "shadow", "--config", config)[0] == 0
