@@ -3,27 +3,35 @@
 A server process with 50 groups x 64 partitions in memory; forecast (by topic) and plan are asked for over keep-alive
 connections. The rival is the same server with every document serialised anew for each request.
 
-    python -m benchmarks.serve [--seconds 5] [--connections 8]
+The idle figure is that of ``headway serve`` itself: the resident memory of its process with as many groups, two days of
+history each, when every one has its forecast and its plan.
+
+    python -m benchmarks.serve [--part api|scaler|tick|idle] [--seconds 5] [--connections 8]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
-import platform
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.request
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import RESULTS, keep_figures
+
 GROUPS, PARTITIONS = 50, 64
-RESULT = Path(__file__).parent / "results" / "serve.json"
 
 
 def serve(port: int, cached: bool) -> None:
@@ -94,12 +102,7 @@ async def _measure(port: int, seconds: float, connections: int) -> tuple[float, 
 
 def run(cached: bool, seconds: float, connections: int) -> dict[str, float]:
     """Start a server, measure it, and end it."""
-    import socket
-    import urllib.request
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     command = [sys.executable, "-m", "benchmarks.serve", "--serve", str(port), *(() if cached else ("--uncached",))]
     server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
@@ -145,8 +148,6 @@ def scaler_ms(calls: int = 3000) -> float:
 
 def tick_ms(ticks: int = 300) -> dict[str, float]:
     """Return how long a control tick of a group of 64 partitions takes, its log in a real store included (ms)."""
-    import tempfile
-
     from balancer.actuators.memory import MemoryActuator
     from balancer.control import ControlLoop
     from balancer.group import GroupSnapshot, Member, PartitionState
@@ -195,14 +196,75 @@ def tick_ms(ticks: int = 300) -> dict[str, float]:
     return {f"tick_p{q:g}_ms": round(float(np.quantile(waits, q / 100)) * 1000, 2) for q in (50, 99)}
 
 
+def idle_mb(groups: int = GROUPS, hours: int = 48) -> dict[str, Any]:
+    """Return the resident memory of ``headway serve`` (MB), its store apart, once every group has been planned."""
+    from forecaster.stores.base import Cells, SeriesKey
+    from forecaster.stores.embedded import EmbeddedServer
+    from forecaster.stores.opening import open_store
+
+    names, port = [f"group-{n}" for n in range(groups)], _free_port()
+    end = int(time.time()) // 60
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder) / "store") as server:
+        sections = "".join(
+            f'[groups.{name}]\ntopics = ["{name}"]\ncapacity_per_member = 800.0\nmax_replicas = 64\n' for name in names
+        )
+        config = Path(folder) / "headway.toml"
+        config.write_text(
+            f'state = "{folder}/state"\n[store]\nurl = "{server.url}"\n[models]\npath = "{folder}/models"\n{sections}'
+        )
+        store = open_store(server.url, "main")
+        shape = (PARTITIONS, hours * 60)
+        for name in names:
+            counts = rng.poisson(80.0, shape).astype(np.int64)
+            store.backfill(SeriesKey(name, "arrivals", None, 60), Cells(end - shape[1], counts, counts >= 0))
+        store.close()
+        command = [sys.executable, "-m", "headway", "serve", "--config", str(config)]
+        environ = {**os.environ, "HEADWAY_API__PORT": str(port), "OMP_NUM_THREADS": "1"}
+        began = time.monotonic()
+        process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            planned = 0
+            while planned < groups:
+                if time.monotonic() - began > 240:
+                    raise TimeoutError(f"{planned} of {groups} groups were planned within 240 s")
+                time.sleep(1.0)
+                with contextlib.suppress(OSError):
+                    found = _get(port, "/v1/groups")["groups"]
+                    planned = sum(g["replicas"]["planned"] is not None and "forecast" in g["ages"] for g in found)
+            took = time.monotonic() - began
+            time.sleep(5.0)
+            return {"idle_mb": round(_rss_mb(process.pid), 1), "idle_hours": hours, "all_planned_s": round(took, 1)}
+        finally:
+            process.terminate()
+            process.wait(40)
+
+
+def _get(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return json.load(answer)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def _rss_mb(pid: int) -> float:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
+def api(seconds: float, connections: int) -> dict[str, Any]:
+    """Measure both servers."""
+    return {**run(True, seconds, connections), "per_request": run(False, seconds, connections)}
+
+
 def main() -> None:
-    """Measure, print a table, and keep the result."""
+    """Measure the parts, print them, and keep the result; parts that were not asked for keep their figures."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--part", action="append", choices=("api", "scaler", "tick", "idle"))
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--serve", type=int)
@@ -211,26 +273,20 @@ def main() -> None:
     if chosen.serve:
         serve(chosen.serve, not chosen.uncached)
         return
-    ours = run(True, chosen.seconds, chosen.connections)
-    rival = run(False, chosen.seconds, chosen.connections)
-    scaler, tick = scaler_ms(), tick_ms()
-    print(f"scaler p99 {scaler:.2f} ms  " + "  ".join(f"{k} {v}" for k, v in tick.items()))
-    for name, figures in (("serialised once a tick", ours), ("serialised per request", rival)):
-        print(f"{name:<24}" + "  ".join(f"{k} {v}" for k, v in figures.items()))
-    RESULT.parent.mkdir(exist_ok=True)
-    document = {
-        **ours,
-        **tick,
-        "scaler_p99_ms": round(scaler, 3),
-        "per_request": rival,
-        "groups": GROUPS,
-        "partitions": PARTITIONS,
-        "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()},
-        "versions": {name: version(name) for name in ("fastapi", "uvicorn", "numpy")},
-        "python": platform.python_version(),
-        "command": "python -m benchmarks.serve",
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "api": lambda: api(chosen.seconds, chosen.connections),
+        "scaler": lambda: {"scaler_p99_ms": round(scaler_ms(), 3)},
+        "tick": tick_ms,
+        "idle": idle_mb,
     }
-    RESULT.write_text(json.dumps(document, indent=2) + "\n")
+    path = RESULTS / "serve.json"
+    figures: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for name in chosen.part or parts:
+        found = parts[name]()
+        figures |= found
+        print(name, "  ".join(f"{k} {v}" for k, v in found.items()), flush=True)
+        figures |= {"groups": GROUPS, "partitions": PARTITIONS}
+        keep_figures("serve", figures, ("fastapi", "uvicorn", "numpy"))
 
 
 if __name__ == "__main__":

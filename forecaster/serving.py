@@ -39,9 +39,12 @@ RELOAD_EVERY = timedelta(hours=6)
 
 @dataclass(slots=True)
 class _Kept:
-    """What is remembered of a topic between forecasts."""
+    """What is remembered of a topic between forecasts: from its first recorded step on, since an empty step costs as
+    much memory as a full one."""
 
     history: ArrivalSeries
+    first: int
+    """From which step on it was read."""
     loaded_at: datetime
     read_at: datetime
     note: str | None = None
@@ -227,16 +230,18 @@ class ForecastService:
         usable = (
             kept is not None
             and kept.history.grid == grid
-            and kept.history.first_index <= first
+            and kept.first <= first
             and timedelta(0) <= now - kept.loaded_at < RELOAD_EVERY
         )
         if kept is not None and usable:
-            old = kept.history.between(first, kept.history.end_index)
+            old = kept.history.between(max(first, kept.history.first_index), kept.history.end_index)
             start = max(first, min(old.end_index, end) - int(REREAD / grid.step))
             new = _series(topic, grid, self._store.read(key, start, end), meta.partitions)
             if len(new.partitions) == len(old.partitions):
-                return _Kept(_joined(old.between(first, start), new), kept.loaded_at, now, note)
-        return _Kept(_series(topic, grid, self._store.read(key, first, end), meta.partitions), now, now, note)
+                whole = new if old.first_index >= start else _joined(old.between(old.first_index, start), new)
+                return _Kept(whole, first, kept.loaded_at, now, note)
+        whole = _series(topic, grid, self._store.read(key, first, end), meta.partitions)
+        return _Kept(_copied(_trimmed(whole)), first, now, now, note)
 
 
 def _window(partitions: int, grid: TimeGrid) -> tuple[timedelta, str | None]:
@@ -269,6 +274,11 @@ def _trimmed(history: ArrivalSeries) -> ArrivalSeries:
     """Leave out what lies before the first step that anybody recorded; copies nothing."""
     seen = history.known.any(axis=0)
     return history.between(history.first_index + int(seen.argmax()) if seen.any() else 0, history.end_index)
+
+
+def _copied(history: ArrivalSeries) -> ArrivalSeries:
+    """Return the same in memory of its own, so that what it was cut from can go."""
+    return replace(history, counts=history.counts.copy(), known=history.known.copy())
 
 
 def _until(history: ArrivalSeries, end: int) -> ArrivalSeries:

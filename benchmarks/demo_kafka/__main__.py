@@ -4,8 +4,8 @@
 
 Brings up one broker and one store on loopback in a folder that goes with it, replays an afternoon of the 1998 World
 Cup's web site onto a topic, and lets two groups read the same records at the same time: one under Headway, one under
-the usual rule. Members are real processes that start when they are asked for. Ends by itself with a table; ``KEEP=1`` keeps it as
-``benchmarks/results/demo_kafka.json``.
+the usual rule. Members are real processes that start when they are asked for. Ends by itself with a table;
+``KEEP=1`` keeps it as ``benchmarks/results/demo_kafka.json``.
 """
 
 from __future__ import annotations
