@@ -1,4 +1,4 @@
-"""What the API server does with a scale, as the actuator takes it for granted: a new release that differs fails here."""
+"""What the API server does with a scale, and the actuator relies on: a release that differs fails here."""
 
 from __future__ import annotations
 
