@@ -31,6 +31,11 @@ NAMES = ("record", "forecast", "plan", "act", "retrain", "seal", "prune")
 _ORDER = (*NAMES, "groups")
 
 
+THREADS = {"default": 4, "forecast": 2, "upkeep": 1, "retrain": 1}
+"""Threads of each kind of work: what takes long (a training takes minutes, five hundred forecasts as well) must never
+hold up a tick or a look at the offsets."""
+_KINDS = {"forecast": "forecast", "seal": "upkeep", "prune": "upkeep", "retrain": "retrain"}
+
 ELSEWHERE = "another instance leads, and does this"
 
 
@@ -93,7 +98,6 @@ class Jobs:
         board: Board,
         metrics: Metrics,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        threads: int = 4,
         may_run: Callable[[str, str | None], bool] = lambda job, group: True,
     ) -> None:
         self._board, self._metrics, self._clock, self._may_run = board, metrics, clock, may_run
@@ -101,7 +105,7 @@ class Jobs:
         self._beside: list[tuple[str | None, Callable[[], None], Callable[[], None]]] = []
         self._scheduler: Any = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(threads)},
+            executors={kind: ThreadPoolExecutor(threads) for kind, threads in THREADS.items()},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
         self._log = logger("jobs")
@@ -124,7 +128,9 @@ class Jobs:
     def _add(self, job: _Job, at_once: bool) -> None:
         self._jobs[job.id] = job
         more = {"next_run_time": datetime.now(UTC)} if at_once else {}
-        self._scheduler.add_job(self._run, job.trigger, args=[job], id=job.id, replace_existing=True, **more)
+        kind = _KINDS.get(job.name, "default")
+        options = {"executor": kind, "id": job.id, "replace_existing": True, **more}
+        self._scheduler.add_job(self._run, job.trigger, args=[job], **options)
 
     def beside(self, start: Callable[[], None], stop: Callable[[], None], group: str | None = None) -> None:
         """Have something begin and end with the schedule, or with its group, that runs on threads of its own."""

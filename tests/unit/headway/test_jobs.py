@@ -68,3 +68,23 @@ def test_intervals_fall_on_the_boundaries_of_steps(jobs):
     now = datetime(2026, 1, 5, 9, 0, 23, tzinfo=UTC)
     upcoming = jobs._jobs["record"].trigger.get_next_fire_time(None, now)
     assert upcoming == datetime(2026, 1, 5, 9, 1, tzinfo=UTC)
+
+
+def test_trainings_and_forecasts_that_take_long_hold_up_no_tick():
+    jobs, hold, ticked = Jobs(Board(), Metrics()), threading.Event(), threading.Event()
+
+    def long():
+        hold.wait(30)
+        return "done"
+
+    for n in range(8):
+        for name in ("retrain", "forecast", "seal", "prune"):
+            jobs.every(name, f"group-{n}", timedelta(hours=1), long)
+    jobs.every("act", "group-0", timedelta(hours=1), lambda: str(ticked.set()))
+    jobs.start()
+    try:
+        assert ticked.wait(10)
+        assert any(row["running"] for row in jobs.status() if row["job"] == "retrain")
+    finally:
+        hold.set()
+        assert jobs.stop(timedelta(seconds=20)) == ()
