@@ -33,6 +33,8 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.kafka]
 
 SCALE = "/apis/apps/v1/namespaces/default/deployments/steady/scale"
 ACT_S, STEP_S, SLOW_S = 2, 2, 10
+WHOLE_WITHIN_S = 20
+"""Two ticks of 15 s would be 30; with the ticks of this test it is the clients' own time limits (10 s) that count."""
 CONFIG = """
 state = "{folder}/state"
 [store]
@@ -46,10 +48,6 @@ port = {scaler}
 max_age = "60s"
 [jobs]
 act_every = "{act}s"
-[defaults]
-step = "{step}s"
-mode = "act"
-topics_placeholder = 0
 """
 GROUP = """
 [groups.{name}]
@@ -119,7 +117,6 @@ class Polls:
 
     def __init__(self, port: int) -> None:
         self.numbers: list[float] = []
-        self.refused = 0
         self.how = "well"
         self._stop = threading.Event()
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
@@ -142,7 +139,6 @@ class Polls:
                 number = self.poll("no-such-group" if self.how == "wrong" else "polled")
             except grpc.RpcError as refused:
                 assert refused.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND), refused
-                self.refused += 1
             else:
                 self.numbers.append(number)
 
@@ -196,12 +192,11 @@ def broker(tmp_path: Path) -> Iterator[Kafka]:
 
 CASES = (
     {"redis": "down"},
-    {"redis": "wrong"},
-    {"kafka": "wrong", "keda": "down"},
-    {"kubernetes": "down", "keda": "wrong"},
+    {"redis": "wrong", "keda": "down"},
+    {"kafka": "wrong", "kubernetes": "down"},
+    {"kubernetes": "wrong", "keda": "wrong"},
     {"redis": "slow", "kafka": "down"},
-    {"kubernetes": "slow", "redis": "down"},
-    {"kafka": "slow", "kubernetes": "wrong"},
+    {"kafka": "slow", "kubernetes": "slow"},
 )
 
 
@@ -220,9 +215,7 @@ def test_no_fault_and_no_pair_of_faults_scales_in_ends_the_process_or_lasts(tmp_
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{kube_door.port}"
         (tmp_path / "kubeconfig").write_text(json.dumps(config))
         (scaler,) = free_ports(1)
-        text = CONFIG.replace("topics_placeholder = 0\n", "").format(
-            folder=tmp_path, store=redis_door.port, kafka=door.bootstrap, scaler=scaler, act=ACT_S, step=STEP_S
-        )
+        text = CONFIG.format(folder=tmp_path, store=redis_door.port, kafka=door.bootstrap, scaler=scaler, act=ACT_S)
         scaled = '{ kind = "kubernetes", name = "steady" }'
         for name, actuator in (("direct", scaled), ("polled", '{ kind = "keda" }')):
             text += GROUP.format(name=name, step=STEP_S, actuator=actuator)
@@ -244,7 +237,7 @@ def test_no_fault_and_no_pair_of_faults_scales_in_ends_the_process_or_lasts(tmp_
         stack.callback(polls.close)
         service.wait_for(lambda: whole() and replicas() >= 7 and polls.numbers and polls.numbers[-1] >= 7, 60)
         time.sleep(3 * ACT_S)
-        before, took = replicas(), {}
+        before, posted, took = replicas(), polls.numbers[-1], {}
         polls.numbers.clear()
         for case in CASES:
             for system, how in case.items():
@@ -261,12 +254,11 @@ def test_no_fault_and_no_pair_of_faults_scales_in_ends_the_process_or_lasts(tmp_
                 way.heal()
             polls.how = "well"
             healed = time.monotonic()
-            service.wait_for(whole, 30)
+            service.wait_for(whole, WHOLE_WITHIN_S + 10)
             took[str(case)] = round(time.monotonic() - healed, 1)
         assert replicas() >= before
         assert polls.numbers
-        assert min(polls.numbers) >= before - 1
+        assert min(polls.numbers) >= posted
         assert service.process.poll() is None
         assert "Traceback" not in service.said()
-        late = {case: s for case, s in took.items() if s > 2 * ACT_S + STEP_S + 1}
-        assert not late, took
+        assert max(took.values()) <= WHOLE_WITHIN_S, took
