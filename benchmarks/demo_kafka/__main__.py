@@ -218,12 +218,13 @@ def _replay(
             say(f"   {now:%H:%M}   Headway {before} → {asked}: {why.partition(': ')[2] or why}")
         if now - told >= timedelta(minutes=7.5) and tick.snapshot is not None:
             told = now
-            rate, _ = tick.snapshot.arrival_rate
+            rate, known = tick.snapshot.arrival_rate
             lag, _ = tick.snapshot.lag
+            arrivals = f"{rate * PACE:.0f}/s" if known == 1 else "unknown"
             ahead = _ahead(tick.forecast)
             live = sum(w.pid is not None and not w.draining for w in supervisor.workers(THEIRS))
             say(
-                f"   {now:%H:%M} {rate * PACE:7.0f}/s {ahead:>16}     {tick.snapshot.working:2} of {asked:2}"
+                f"   {now:%H:%M} {arrivals:>9} {ahead:>16}     {tick.snapshot.working:2} of {asked:2}"
                 f" {lag:5.0f}  {live:2} of {theirs.requested:2} {theirs.lag:5.0f}"
             )
         every(TICK_S, lambda: time.monotonic() < end)

@@ -92,7 +92,7 @@ class Ours:
         properties = settings.kafka_properties()
         self.source = KafkaOffsetSource(properties, clock=app.clock)
         self._recorder = Recorder(
-            app.store, self.source, {GROUP: (TOPIC,)}, policy=CountingPolicy.for_step(60), clock=app.clock
+            app.store, self.source, {GROUP: (TOPIC,)}, policy=CountingPolicy(60, 20.0, 1800.0), clock=app.clock
         )
         self.parts = open_planned_group(settings, OURS)
         self._caretaker = Caretaker(self.parts, lambda: plan_to_follow(app, OURS), look_every_s=0.2)

@@ -2,7 +2,7 @@
 
 Everything keeps the trace's own clock, which runs ``tempo.PACE`` times as fast as the wall's: records are counted by
 minutes of the trace, members sustain records per second of the trace. A process that takes three seconds to start
-stands for a pod that takes four minutes.
+stands for a pod that takes three minutes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from forecaster.series import ArrivalSeries
 from headway.demo_setup import ZONE, sample_file
 
 OURS, THEIRS = "planned", "by-lag"
-MOST = 14
-START, END = datetime(1998, 6, 18, 15, 0, tzinfo=UTC), datetime(1998, 6, 18, 17, 45, tzinfo=UTC)
+MOST = 10
+START, END = datetime(1998, 6, 18, 15, 0, tzinfo=UTC), datetime(1998, 6, 18, 17, 15, tzinfo=UTC)
 """Two matches begin at 15:30 UTC: arrivals nearly double within half an hour."""
 MEMBER_WALL_S = 40.0
 """Records that one member handles in a second of the wall, whoever scales it."""
-MEMBERS_AT_PEAK = 8.5
+MEMBERS_AT_PEAK = 6.5
 SLO = timedelta(seconds=120)
 """Of the trace; later records are late."""
-START_TIME, PAUSE = timedelta(seconds=300), timedelta(seconds=30)
+START_TIME, PAUSE = timedelta(seconds=240), timedelta(seconds=30)
 """Of the trace: what planning and the rival's tuning take a start and a rebalance to cost."""
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-PACE = 75.0
+PACE = 60.0
 """Seconds of the trace in one of the wall."""
-TOPIC, PARTITIONS = "clicks", 36
+TOPIC, PARTITIONS = "clicks", 24
 
 
 def rate_at(minutes: NDArray[np.float64]) -> Callable[[float], float]:
@@ -18,7 +18,7 @@ def rate_at(minutes: NDArray[np.float64]) -> Callable[[float], float]:
     Examples
     --------
     >>> due = rate_at(np.array([75.0, 150.0]))
-    >>> due(0.0), due(0.8), due(1.2), due(99.0)
+    >>> due(0.0), due(1.0), due(1.5), due(99.0)
     (0.0, 75.0, 150.0, 225.0)
     """
     total = np.concatenate([[0.0], np.cumsum(minutes)])
