@@ -39,8 +39,7 @@ RELOAD_EVERY = timedelta(hours=6)
 
 @dataclass(slots=True)
 class _Kept:
-    """What is remembered of a topic between forecasts: from its first recorded step on, since an empty step costs as
-    much memory as a full one."""
+    """What is remembered of a topic between forecasts, from its first recorded step on: empty steps cost memory too."""
 
     history: ArrivalSeries
     first: int
