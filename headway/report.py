@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -130,6 +131,7 @@ def make_report(
     windows: Sequence[tuple[datetime, datetime, str]] = (),
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.perf_counter,
+    beside: Executor | None = None,
 ) -> Report:
     """Play the last days of a history again and judge them.
 
@@ -153,6 +155,8 @@ def make_report(
         Told of progress.
     clock
         Seconds, for the time that each part took.
+    beside
+        Plays the rivals while Headway is played here; None: one after the other.
 
     Raises
     ------
@@ -204,6 +208,7 @@ def make_report(
         late_target=policy.late_target,
         budget=policy.rescales_per_day,
         forecaster=forecaster,
+        beside=beside,
     )
     batch = kept.get((world.first_minute, world.first_minute + world.run_minutes))
     pairs = None if batch is None else _pairs(world, batch, series)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -154,6 +156,7 @@ def simulate(
     late_target: float = 1e-4,
     budget: int = 24,
     forecaster: BatchForecaster | None = None,
+    beside: Executor | None = None,
 ) -> Simulation:
     """Run policies in one world; Headway by its real control tick, with knobs learned before the run.
 
@@ -171,11 +174,15 @@ def simulate(
         Share of records that may be late; changes per day.
     forecaster
         Batch forecasts; a ridge per lead by default.
+    beside
+        Plays the rivals while Headway is played here; None: one after the other.
     """
     forecaster = forecaster or ridge_forecaster(world.minutes)
     outcomes: dict[str, Outcome] = {}
     seconds: dict[str, float] = {}
     knobs: Knobs | None = None
+    wish = Wish(late_share=late_target)
+    under_way = {} if beside is None else {n: beside.submit(_rival, n, world, wish) for n in policies if n != "headway"}
     for name in policies:
         say(f"{name} …")
         began = clock()
@@ -186,14 +193,24 @@ def simulate(
             began = clock()
             batch = forecaster(world.first_minute, world.first_minute + world.run_minutes)
             seconds["forecasts"] = clock() - began
+            say(f"  {world.run_minutes:,} control ticks, one a minute …")
             began = clock()
             notes = (knobs.learned_on,) if knobs.learned_on else ()
             outcomes[name] = run_headway(world, batch, knobs, notes=notes)
+            seconds[name] = clock() - began
+        elif name in under_way:
+            outcomes[name], seconds[name] = under_way[name].result()
         else:
-            outcomes[name] = run_rival(name, world, Wish(late_share=late_target))
-        seconds[name] = clock() - began
+            outcomes[name], seconds[name] = _rival(name, world, wish, clock)
     hours = limit_hours(world)
     return Simulation(world, against_limit(outcomes, hours), knobs, hours, seconds)
+
+
+def _rival(
+    name: str, world: World, wish: Wish, clock: Callable[[], float] = time.perf_counter
+) -> tuple[Outcome, float]:
+    began = clock()
+    return run_rival(name, world, wish), clock() - began
 
 
 def run_span(trace: ArrivalTrace, start: datetime, end: datetime) -> None:

@@ -45,7 +45,9 @@ def command(
     it was wrong and why. A second file with the same name and .json holds the figures. Works on recorded history, and
     on a trace file before Headway has ever seen the group.
     """
+    from concurrent.futures import ProcessPoolExecutor
     from dataclasses import replace
+    from multiprocessing import get_context
 
     from headway.errors import HeadwayError
     from headway.report import make_report
@@ -69,13 +71,14 @@ def command(
         policy = replace(policy, **given)
     except ValueError as refused:
         raise HeadwayError(str(refused)) from refused
-    more: dict[str, Any] = {"days": days, "policies": names, "say": say}
-    if input is not None:
-        zone = timezone or (settings.grid(group).timezone if settings.group(group) is not None else "UTC")
-        history = sources.arrivals_of_file(input, series, None, "zipf:1.0", 0, zone)
-        report = make_report(group, history, policy, **more)
-    else:
-        report = _recorded(settings, group, policy, more)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as rivals:
+        more: dict[str, Any] = {"days": days, "policies": names, "say": say, "beside": rivals}
+        if input is not None:
+            zone = timezone or (settings.grid(group).timezone if settings.group(group) is not None else "UTC")
+            history = sources.arrivals_of_file(input, series, None, "zipf:1.0", 0, zone)
+            report = make_report(group, history, policy, **more)
+        else:
+            report = _recorded(settings, group, policy, more)
     file = out or Path(f"headway-report-{group.replace('/', '_')}.html")
     document = report.document()
     write_page(file, report)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -108,3 +109,9 @@ def test_late_records_are_those_of_the_partitions_that_were_late():
     end = BEGAN + timedelta(minutes=2)
     assert late_share_of(store, series, "g", timedelta(seconds=60), BEGAN, end) == 10 / 100
     assert late_share_of(store, series, "other", timedelta(seconds=60), BEGAN, end) is None
+
+
+def test_rivals_that_are_played_beside_come_out_the_same(report):
+    with ThreadPoolExecutor(1) as beside:
+        again = make_report("orders", history(9, burst=True), POLICY, policies=FEW, beside=beside)
+    assert again.document()["policies"] == report.document()["policies"]
