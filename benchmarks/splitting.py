@@ -110,7 +110,7 @@ def delay(kafka: Kafka, seconds: float) -> dict[str, Any]:
         with Bed(kafka, partitions=2, groups=1, max_partitions=8) as bed:
             bed.planner()
             for instance in range(1, 5):
-                bed.worker(0, instance, slow_s=0.8 / capacity, poll_records=10)
+                bed.worker(0, instance, slow_s=0.75 / capacity, poll_records=10)
             peak_from = time.time() + before_s + 8
             profile = [[peak_from, 3 * capacity], [peak_from + seconds, 10.0]]
             bed.producer(0, rate=10, keys=len(keys), names=keys, weights=weights, profile=profile)
