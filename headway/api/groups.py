@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1", tags=["groups"])
 JSON = "application/json"
 
 
-def application(request: Request) -> Application:
+async def application(request: Request) -> Application:
     """Return the application that this server serves."""
     app: Application = request.app.state.application
     return app

@@ -56,7 +56,7 @@ class Service:
             try:
                 if found := what():
                     return found
-            except (urllib.error.URLError, ConnectionError):
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
                 pass
             time.sleep(0.2)
         raise AssertionError(f"not within {seconds} s: {self.said()}")
