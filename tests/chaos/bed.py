@@ -275,17 +275,31 @@ class Bed:
         assert all(ends[p] >= count for p, count in enumerate(made["counts"])), (ends, made)
         return ends
 
+    def passes(self, *partitions: int, within_s: float = 60) -> None:
+        """Wait until what has been written of partitions by now has come out; whoever holds them works, then."""
+        client = ck.Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "ends", "log_level": 0})
+        try:
+            where = [ck.TopicPartition(self.input, p) for p in partitions or range(self.partitions)]
+            ends = {tp.partition: client.get_watermark_offsets(tp, timeout=30)[1] for tp in where}
+        finally:
+            client.close()
+        until(lambda: all(self._seen().get(p, 0) > end for p, end in ends.items()), within_s, self.logs)
+
+    def _seen(self) -> dict[int, int]:
+        """Return partition → the input offset after the highest one that has come out."""
+        if self.effects is not None:
+            return self.effects.seen()
+        progress = self.folder / "rows.seen"
+        return {int(p): n for p, n in json.loads(progress.read_text()).items()} if progress.exists() else {}
+
     def finish(self, within_s: float = 60, tend: Callable[[], None] = lambda: None) -> tuple[list[Row], Verdict]:
         """End the producer, wait until all of it has come through (or time is up), and count what went wrong."""
         made = self.produced()
-        progress = self.folder / "rows.seen"
 
         def is_through() -> bool:
             tend()
-            if self.effects is not None:
-                return all(self.effects.seen().get(p, 0) >= n for p, n in made.items())
-            seen = json.loads(progress.read_text()) if progress.exists() else {}
-            return all(seen.get(str(p), 0) >= n for p, n in made.items())
+            seen = self._seen()
+            return all(seen.get(p, 0) >= n for p, n in made.items())
 
         with contextlib.suppress(TimeoutError):
             until(is_through, within_s)

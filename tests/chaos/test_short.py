@@ -17,4 +17,4 @@ pytestmark = [
 def test_random_faults_lose_repeat_and_reorder_nothing(seed: int, kafka: Kafka) -> None:
     result = run(seed, kafka, seconds=8.0)
     assert result.verdict.is_clean, f"{result}: replay with python -m tests.chaos --seed {seed}"
-    assert result.verdict.produced > 1000
+    assert result.verdict.produced > 200  # a second's worth, of eight

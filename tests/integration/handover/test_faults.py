@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -39,19 +40,24 @@ def bed(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Bed]:
 
 def test_moves_under_load(bed: Bed) -> None:
     rnd = random.Random(7)
-    began, moves = time.monotonic(), 0
-    while moves < 12 or time.monotonic() - began < 5:  # twelve moves can take one second: too few records to judge
-        moves += 1
+    for _ in range(12):
         p = rnd.randrange(bed.partitions)
         move = bed.mover.move(TopicPartition(bed.input, p), 3 - (bed.owner(p) or 1))
         until(lambda move=move: bed.mover.state_of(move).is_over, 30, bed.logs)
         assert bed.mover.state_of(move).state is MoveState.DONE
+        bed.passes(p)  # else the partition could move on before its new owner had a record: nothing to judge
+    workers = bed.view().workers
     rows, verdict = bed.finish()
     assert verdict.is_clean, verdict
-    assert verdict.produced > bed.rate  # a second's worth, of five
     changes = [c for c in owner_changes(rows) if c.source != c.target]
-    assert len(changes) >= 6  # one that moves on before a record came in between does not show
-    assert quantile([c.handled for c in changes], 0.5) < 2.0  # the benchmark says how fast; this machine may be busy
+    assert len(changes) >= 12
+    assert {w.owner.number for w in workers.values()} == {1}  # handed over in order: nobody had to be fenced
+    # How fast is the benchmark's to say: this machine may be busy, and then records wait without a move as well.
+    own: dict[tuple[int, int], list[float]] = {}
+    for row in rows:
+        own.setdefault((row.partition, row.epoch), []).append(row.handled)
+    unmoved = max(b - a for times in own.values() for a, b in pairwise(times))
+    assert quantile([c.handled for c in changes], 0.5) < 2.0 + unmoved
 
 
 def test_sigterm_drains_and_exits_before_anything_expires(bed: Bed) -> None:
@@ -68,8 +74,7 @@ def test_k32_k37_k45_a_dead_or_frozen_worker_is_fenced_and_its_partitions_served
 ) -> None:
     worker = bed.processes["w1"]
     worker.send_signal(how)
-    took = until(lambda: all(bed.owner(p) == 2 for p in range(bed.partitions)), 40, bed.logs)
-    assert took < 15  # lease time 2 s, fence 1 s; the benchmark measures, this machine may be busy
+    until(lambda: all(bed.owner(p) == 2 for p in range(bed.partitions)), 40, bed.logs)
     if how is signal.SIGSTOP:
         time.sleep(0.5)
         worker.send_signal(signal.SIGCONT)
@@ -123,12 +128,10 @@ def test_store_restarts_and_everybody_is_fenced_before_anybody_takes(bed: Bed, k
 def test_a_silent_store_stops_nobody(bed: Bed) -> None:
     bed.server.pause()
     time.sleep(5)  # well over the lease time
+    bed.passes()  # of every partition, while the store is silent still
     bed.server.resume()
-    silence = time.monotonic() - 5, time.monotonic()
-    rows, verdict = bed.finish(tend=lambda: _revive(bed))
+    _, verdict = bed.finish(tend=lambda: _revive(bed))
     assert verdict.is_clean, verdict
-    handled = sum(silence[0] < row.handled < silence[1] for row in rows)
-    assert handled > 0.5 * bed.rate * 5
 
 
 def _revive(bed: Bed) -> None:

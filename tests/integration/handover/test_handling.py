@@ -165,7 +165,7 @@ def test_async_handlers_run_partitions_at_once_and_keep_order_within(pool: Pool)
     async def handle(record: Record) -> tuple[str, bytes | None]:
         now[0] += 1
         most[0] = max(most[0], now[0])
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.005 if most[0] > 1 else 0.2)  # until then, time for the other partitions to come
         now[0] -= 1
         return str(record.partition), record.value
 

@@ -154,7 +154,7 @@ def test_serve_plans_starts_workers_moves_and_makes_up_for_the_dead_and_the_slow
     until(lambda: sum(served.shares().values()) == 6, 90, served.logs)
     _, verdict = bed.finish(within_s=90)
     assert verdict.is_clean, f"{verdict}\n{served.logs()}"
-    assert verdict.produced > 1000
+    assert verdict.produced > bed.rate  # a second's worth, of a minute
 
 
 def _pids(served: Served) -> list[str]:
