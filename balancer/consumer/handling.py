@@ -49,6 +49,11 @@ class Handling:
         else:
             self.run = self._one_by_one
 
+    def close(self) -> None:
+        """Give up the event loop of an async handler."""
+        if self._loop is not None:
+            self._loop.close()
+
     def _one_by_one(self, batch: list[Any], holdings: Holdings, until: float) -> tuple[int, list[Any], list[Misfit]]:
         """Handle record by record; runs for each record of a full stream, so it looks up only what has changed."""
         write, handler, clock, take_result = self.write, self._handler, time.monotonic, self._take_result

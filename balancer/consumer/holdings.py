@@ -39,9 +39,9 @@ class Held:
             self.last = None
         return self.position, self.leader_epoch, self.note
 
-    def settled(self, now: float) -> None:
+    def settled(self, position: int, now: float) -> None:
         """Everything up to ``position`` is committed."""
-        self.committed, self.committed_at, self.dirty = self.position, now, False
+        self.committed, self.committed_at = position, now
         self.results.clear()
 
     def rewound(self) -> None:

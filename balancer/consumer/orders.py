@@ -22,8 +22,6 @@ class Orders:
     """To be dropped without a commit."""
     release: list[Held] = field(default_factory=list)
     take: list[TopicPartition] = field(default_factory=list)
-    coming: list[TopicPartition] = field(default_factory=list)
-    """Granted to us and still held by their owner: they will be free within a commit."""
 
 
 def orders_in(
@@ -55,11 +53,8 @@ def orders_in(
                 asked.void.append(held)
             elif lease.next is not None and lease.next != me:
                 asked.release.append(held)
-        elif lease.next == me and tp not in owed and held is None:
-            if lease.state is LeaseState.FREE:
-                asked.take.append(tp)
-            elif lease.state is LeaseState.HELD:
-                asked.coming.append(tp)
+        elif lease.state is LeaseState.FREE and lease.next == me and tp not in owed and held is None:
+            asked.take.append(tp)
     if quiet:
         asked.gone.extend(h for h in holdings if (x := view.leases.get(h.lease.partition)) is None or x.owner != me)
     return asked

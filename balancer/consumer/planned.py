@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import Any
 
 from balancer.consumer.assembly import open_effects, open_leases
+from balancer.consumer.commits import Commits
 from balancer.consumer.errors import HandlerMisuse, RecordRefused, TransactionAborted, WorkerFenced
 from balancer.consumer.failures import GiveUp, dead_letter
 from balancer.consumer.handling import Handling, Misfit
@@ -18,7 +19,6 @@ from balancer.consumer.kafka import OUT_OF_RANGE, TRUNCATED, DataConsumer, is_go
 from balancer.consumer.keeper import LeaseKeeper, Word
 from balancer.consumer.orders import orders_in
 from balancer.consumer.owed import Owed
-from balancer.consumer.pacing import CommitPacer
 from balancer.consumer.pulse import Pulse
 from balancer.consumer.records import Record
 from balancer.consumer.settings import Mode, WorkerSettings
@@ -39,8 +39,6 @@ log = logging.getLogger("headway.consumer")
 
 SLICE_S = 0.05
 """Longest time in handlers before commits, releases and retries get their turn."""
-MOST_ABORTS = 20
-"""Transactions that may be aborted in a row before the worker ends."""
 
 
 class PlannedConsumer:
@@ -88,16 +86,11 @@ class PlannedConsumer:
         self._handling = Handling(settings, handler, batch, self._emit)
         self._pulse = Pulse()
         self._keeper = LeaseKeeper(self._store, settings.lease_ttl, self._pulse.beat)
-        self._pacer = CommitPacer(
-            settings.commit_interval.total_seconds(), settings.longest_commit_interval.total_seconds()
-        )
         self._stopping = threading.Event()
         self._stop_by: float | None = None
         self._obeyed: Word | None = None
-        self._since: float | None = None
         self._owed = Owed(self._store, self._keeper)
         self._backlog: list[Any] = []
-        self._aborts = 0
         self._client: DataConsumer | None = None
         self.is_ready = threading.Event()
 
@@ -134,6 +127,7 @@ class PlannedConsumer:
         finally:
             self._keeper.stop()
             self._watchdog.stop()
+            self._handling.close()
             if self._client is not None:
                 self._client.close()
 
@@ -151,8 +145,16 @@ class PlannedConsumer:
             self._client = DataConsumer(s, client_id)
             self._data.warm(s.topics)
             self._effects.warm(t for t in (s.output_topic, s.dead_letter_topic) if t)
-        if s.output_topic and self._sink is None:
-            self._handling.write = self._effects.writer(s.output_topic)
+        self._commits = Commits(
+            s,
+            self._holdings,
+            self._effects,
+            self._data.group_metadata,
+            sink=self._sink,
+            watchdog=self._watchdog,
+            pulse=self._pulse,
+            undo=self._run_again,
+        )
         self._keeper.say(ready=True)
         self.is_ready.set()
         log.info("%s of group %s is ready", owner, s.group)
@@ -190,32 +192,30 @@ class PlannedConsumer:
         batch, self._backlog = self._backlog or self._data.poll(self.settings.poll_records, 0.005), []
         if batch:
             self._handle(batch)
-        self._effects.poll()
-        now = time.monotonic()
-        if self._since is not None:
-            late = now - self._since - self._pacer.interval_s
-            # What is coming must not wait for a commit of ours that could as well be made a moment later.
-            if late >= (self._pacer.interval_s if now < self._hands_free_until else 0.0):
-                self._settle()
+        self._commits.turn()
         self._owed.pay()
-        self._tend(now)
+        self._tend(time.monotonic())
 
     def _handle(self, batch: list[Any]) -> None:
         began = time.monotonic()
         self._pulse.begins(began)
         self._pulse.saw(batch)
+        self._handling.write = self._commits.writer
         with self._watchdog.guard("a handler", self.settings.handler_timeout.total_seconds() + SLICE_S):
             try:
                 handled, self._backlog, misfits = self._handling.run(batch, self._holdings, began + SLICE_S)
             except TransactionAborted as aborted:
                 handled, misfits = 0, []
-                self._abort(str(aborted))
+                self._commits.abort(str(aborted))
         now = time.monotonic()
-        if handled and self._since is None:
-            self._since = began
+        if handled:
+            self._commits.touched(began)
         self._pulse.worked(handled, now - began)
-        for misfit in misfits:
-            self._misfit(misfit, now)
+        try:
+            for misfit in misfits:
+                self._misfit(misfit, now)
+        except TransactionAborted as aborted:  # a dead letter that could not be written
+            self._commits.abort(str(aborted))
 
     def _emit(self, held: Held, record: Record, outputs: list[tuple[Any, Any]], result: Any) -> None:
         """Take a handler's result; called by :class:`Handling` once per record."""
@@ -225,59 +225,20 @@ class PlannedConsumer:
         topic = self.settings.output_topic
         if outputs and topic is None:
             raise HandlerMisuse(f"handler returned a result for {record!r}, but there is no output_topic")
-        effects = self._effects
-        if outputs and not effects.is_open:
-            effects.begin()
         for key, value in outputs:
-            effects.produce(topic or "", key, value)
+            self._commits.write(topic or "", key, value)
 
-    # -- commits ------------------------------------------------------------------------------------------------
-    def _settle(self) -> None:
-        """Make everything handled so far last; after an abort everything since the last commit is run again."""
-        dirty = [held for held in self._holdings if held.dirty]
-        self._since = None
-        if not dirty and not self._effects.is_open:
-            return
-        began = time.monotonic()
-        try:
-            with self._watchdog.guard("a commit", self.settings.commit_timeout.total_seconds()):
-                if self._sink is not None:
-                    for held in dirty:
-                        self._sink.write(
-                            held.lease.partition, held.lease.epoch, held.committed, held.position, held.results
-                        )
-                rows = {held.lease.partition: held.offset_row for held in dirty}
-                self._effects.commit(rows, self._data.group_metadata())
-        except TransactionAborted as aborted:
-            self._abort(str(aborted))
-            return
-        now = time.monotonic()
-        for held in dirty:
-            held.settled(now)
-        self._aborts = 0
-        self._pacer.took(now - began)
-        self._pulse.committed(now - began)
-
-    def _abort(self, why: str) -> None:
-        self._aborts += 1
-        log.warning("transaction aborted (%s); its records are run again", why)
-        if self._aborts > MOST_ABORTS:
-            raise WorkerFenced(f"{self._aborts} transactions aborted in a row, the last one because of {why}")
-        with self._watchdog.guard("an abort", self.settings.commit_timeout.total_seconds()):
-            self._effects.abort()
-        self._since, self._backlog = None, []
+    def _run_again(self) -> None:
+        """Fetch from what is committed, after an abort."""
+        self._backlog = []
         for held in self._holdings:
-            held.rewound()
             if held.blocked_until is None:
                 self._data.seek(held.lease.partition, held.position)
-        if self._aborts > 1:
-            time.sleep(min(1.0, 0.01 * 2**self._aborts))
 
     # -- what the planner says ----------------------------------------------------------------------------------
     def _obey(self, word: Word) -> None:
         quiet = word.mark == self._keeper.mark
         asked = orders_in(word.view, self._keeper.owner, self._holdings, self._owed, quiet=quiet)
-        self._hands_free_until = time.monotonic() + self._pacer.interval_s if asked.coming else 0.0
         if asked.gone:
             self._forget(asked.gone)
         if asked.unknown:
@@ -295,7 +256,7 @@ class PlannedConsumer:
 
     def _release(self, helds: list[Held]) -> None:
         """Commit, stop fetching, give up: the offset goes along, so that the next owner saves a read."""
-        self._settle()
+        self._commits.settle(helds)
         partitions = [held.lease.partition for held in helds]
         if partitions:
             self._data.unassign(partitions)
@@ -313,7 +274,7 @@ class PlannedConsumer:
             log.warning("%s is dropped without a commit", held.lease.partition)
             self._drop(held)
         if lost_work:
-            self._abort("it held records of partitions that are gone")
+            self._commits.abort("it held records of partitions that are gone")
 
     def _drop(self, held: Held) -> None:
         tp = held.lease.partition
@@ -354,8 +315,8 @@ class PlannedConsumer:
             note = commit_metadata(self._keeper.owner, lease.epoch, lease.topic_id)
             held = Held(lease, offset, offset, note, leader_epoch, dirty=not is_known, committed_at=now)
             self._holdings.add(held)
-            if held.dirty and self._since is None:
-                self._since = now  # a start that was decided, not read, is made to last
+            if held.dirty:
+                self._commits.touched(now)  # a start that was decided, not read, is made to last
 
     # -- what goes wrong with a partition -----------------------------------------------------------------------
     def _misfit(self, misfit: Misfit, now: float) -> None:
@@ -380,12 +341,10 @@ class PlannedConsumer:
             raise RecordRefused(f"{text}; giving up, as the policy says")
         log.error("%s; given up: %s", text, self.settings.failures.give_up.value)
         if self.settings.failures.give_up is GiveUp.DEAD_LETTER:
-            self._effects.begin()
-            self._effects.produce(self.settings.dead_letter_topic or "", *dead_letter(misfit.message, misfit.failure))
+            self._commits.write(self.settings.dead_letter_topic or "", *dead_letter(misfit.message, misfit.failure))
         held.position, held.last = misfit.message.offset() + 1, misfit.message
         held.dirty, held.failures, held.blocked_until = True, 0, None
-        if self._since is None:
-            self._since = now
+        self._commits.touched(now)
         self._data.seek(tp, held.position)
 
     def _block(self, held: Held, until: float) -> None:
@@ -429,8 +388,7 @@ class PlannedConsumer:
         self._data.unassign([tp])
         self._data.assign({tp: (to, None)})
         held.position, held.last, held.leader_epoch, held.dirty = to, None, None, True
-        if self._since is None:
-            self._since = time.monotonic()
+        self._commits.touched(time.monotonic())
 
     def _tend(self, now: float) -> None:
         """Let blocked partitions go on when their time has come; commit again what brokers would forget."""
@@ -443,7 +401,6 @@ class PlannedConsumer:
                 self._data.resume(held.lease.partition, held.position)
             if now - held.committed_at > self.settings.recommit_every.total_seconds():
                 held.dirty, held.committed_at = True, now
-                if self._since is None:
-                    self._since = now
+                self._commits.touched(now)
 
-    _tend_at = _hands_free_until = 0.0
+    _tend_at = 0.0

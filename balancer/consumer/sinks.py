@@ -6,6 +6,7 @@ write is one transaction of the sink that requires ``epoch = mine and next_offse
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any, Protocol
 
 from balancer.consumer.errors import SinkAhead, WorkerFenced
 from forecaster.topics import TopicPartition
+
+log = logging.getLogger("headway.consumer")
 
 
 class Sink(Protocol):
@@ -152,13 +155,16 @@ class _Transaction:
         return self._cursor
 
     def __exit__(self, kind: object, *_: object) -> None:
+        undo = (self._connection.rollback, self._cursor.close) if kind is not None else (self._cursor.close,)
         try:
             if kind is None:
                 self._connection.commit()
-            else:
-                self._connection.rollback()
         finally:
-            self._cursor.close()
+            for tidy in undo:
+                try:
+                    tidy()
+                except Exception as error:  # the connection is gone: what went wrong first is what must be told
+                    log.debug("after an error in the sink: %s", error)
 
 
 def sqlite_sink(path: str | Path, apply: Callable[[Any, Any], None], group: str = "") -> SqlSink:

@@ -22,7 +22,7 @@ def end_process(what: str, seconds: float) -> None:
 
 
 class Watchdog:
-    """One thread that looks at one deadline at a time.
+    """One thread that looks at one deadline of each thread that is guarded.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Watchdog:
 
     def __init__(self, overrun: Callable[[str, float], None] = end_process) -> None:
         self._overrun = overrun
-        self._what: tuple[str, float, float] | None = None
+        self._watched: dict[int, tuple[str, float, float]] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headway-watchdog", daemon=True)
 
@@ -47,17 +47,21 @@ class Watchdog:
     @contextmanager
     def guard(self, what: str, limit_s: float) -> Iterator[None]:
         """Watch the block: longer than ``limit_s`` seconds is an overrun. An inner guard replaces an outer one."""
-        outer = self._what
+        me = threading.get_ident()
+        outer = self._watched.get(me)
         now = time.monotonic()
-        self._what = (what, now, now + limit_s)
+        self._watched[me] = (what, now, now + limit_s)
         try:
             yield
         finally:
-            self._what = outer
+            if outer is None:
+                self._watched.pop(me, None)
+            else:
+                self._watched[me] = outer
 
     def _watch(self) -> None:
         while not self._stopped.wait(0.25):
-            watched = self._what
-            if watched is not None and time.monotonic() > watched[2]:
-                self._what = None
-                self._overrun(watched[0], time.monotonic() - watched[1])
+            for thread, (what, began, end) in list(self._watched.items()):
+                if time.monotonic() > end:
+                    self._watched.pop(thread, None)
+                    self._overrun(what, time.monotonic() - began)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import confluent_kafka as ck
@@ -16,6 +18,10 @@ from balancer.errors import BalancerError
 from balancer.leases.base import WorkerState, transactional_id
 from balancer.leases.notes import CommitNote, read_commit_metadata
 from forecaster.topics import TopicPartition
+
+
+class BrokersSilent(BalancerError):
+    """Brokers have not answered in time; ask again later."""
 
 
 class FenceFailed(BalancerError):
@@ -50,12 +56,21 @@ class PlannedGroup:
         Where, and what.
     properties
         Further client properties in librdkafka's names (security, say).
+    patience
+        After how long an unanswered request counts as silence (:class:`BrokersSilent`), fences apart.
     """
 
     def __init__(
-        self, bootstrap_servers: str, group: str, topics: Iterable[str], properties: Mapping[str, Any] | None = None
+        self,
+        bootstrap_servers: str,
+        group: str,
+        topics: Iterable[str],
+        properties: Mapping[str, Any] | None = None,
+        *,
+        patience: timedelta = timedelta(seconds=10),
     ) -> None:
         self.group = group
+        self._patience_s = patience.total_seconds()
         self.topics = tuple(topics)
         self._properties = {
             "bootstrap.servers": bootstrap_servers,
@@ -86,7 +101,7 @@ class PlannedGroup:
         Over an open transaction the broker's first answer is "not yet", and the client asks again only after 500 ms,
         whatever its settings; by then the abort has long been done. So each try is a new client, the first ones brief.
         """
-        end, wait_s = time.monotonic() + timeout_s, 0.2
+        end, wait_s = time.monotonic() + timeout_s, 0.15
         while True:
             producer = ck.Producer({**self._properties, "transactional.id": transactional, "retry.backoff.ms": 10})
             try:
@@ -128,9 +143,11 @@ class PlannedGroup:
         try:
             admin = KafkaAdminClient(
                 bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","),
+                request_timeout_ms=round(self._patience_s * 1000),
+                bootstrap_timeout_ms=round(self._patience_s * 1000),
                 **{options[k]: v for k, v in kept.items()},
             )
-            known = {b.id for b in self._admin.list_topics(timeout=10).brokers.values()}
+            known = {b.id for b in self._admin.list_topics(timeout=self._patience_s).brokers.values()}
             found = admin.list_transactions(broker_ids=sorted(known))
         except Exception as error:
             raise FenceFailed(f"not every broker says which transactional ids it knows: {error}") from error
@@ -150,9 +167,9 @@ class PlannedGroup:
         """Return topic → (topic id, partitions) of the group's topics that exist."""
         wanted = ck.TopicCollection(list(self.topics))
         found: dict[str, tuple[str | None, int]] = {}
-        for topic, future in self._admin.describe_topics(wanted, request_timeout=10).items():
+        for topic, future in self._admin.describe_topics(wanted, request_timeout=self._patience_s).items():
             try:
-                facts = future.result()
+                facts = self._answer(future)
             except ck.KafkaException as failure:
                 if failure.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -198,8 +215,9 @@ class PlannedGroup:
         """Return the members of the group's ordinary protocol (K46: described with confluent-kafka)."""
         try:
             # An admin request that waits for a broker in vain ends the process when one comes back (librdkafka 2.16.1).
-            self._admin.list_topics("__consumer_offsets", timeout=10)
-            facts = self._admin.describe_consumer_groups([self.group], request_timeout=10)[self.group].result()
+            self._admin.list_topics("__consumer_offsets", timeout=self._patience_s)
+            described = self._admin.describe_consumer_groups([self.group], request_timeout=self._patience_s)
+            facts = self._answer(described[self.group])
         except ck.KafkaException as failure:
             if failure.args[0].code() == ck.KafkaError.GROUP_ID_NOT_FOUND:
                 return ()
@@ -213,6 +231,13 @@ class PlannedGroup:
             )
             for m in facts.members
         )
+
+    def _answer(self, future: Future[Any]) -> Any:
+        """Wait for the admin client, but not for ever: it was seen to forget a request whose broker went away."""
+        try:
+            return future.result(self._patience_s + 5)
+        except TimeoutError as silence:
+            raise BrokersSilent(f"brokers did not answer for {self._patience_s:g} s about {self.group}") from silence
 
     def close(self) -> None:
         """Give up connections."""

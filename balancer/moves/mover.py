@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,8 @@ class Founder(Protocol):
 class Mover:
     """Carries moves through for one group, while its token leads.
 
-    ``step`` is one look and what follows from it; ``run`` calls it at each change and at least every ``period``.
+    ``step`` is one look and what follows from it; ``run`` calls it at each change, when a worker's deadline passes, and
+    at least every ``period``.
 
     Parameters
     ----------
@@ -328,8 +329,9 @@ class Mover:
         listener.start()
         self._threads = [threading.current_thread(), listener]
         while not self._stopped.is_set():
+            view = None
             try:
-                self.step()
+                view = self.step()
             except StaleLeader as stale:
                 log.warning("%s", stale)
                 self.token = None
@@ -338,7 +340,7 @@ class Mover:
                 self._woken.wait(0.1)
             except Exception:
                 log.exception("a step of the mover failed; it is tried again")
-            self._woken.wait(self._period.total_seconds())
+            self._woken.wait(min(self._period, *_deadlines(view)).total_seconds())
             self._woken.clear()
 
     def _listen(self) -> None:
@@ -373,6 +375,14 @@ def as_record(move: Transfer, now: float) -> MoveRequest:
     return MoveRequest(
         move.id, move.partition, move.target, move.state.value, move.detail, seconds, move.epoch, move.source, move.at
     )
+
+
+def _deadlines(view: GroupView | None) -> Iterator[timedelta]:
+    """Yield how long it is until each live worker's deadline has passed, and at least one answer."""
+    yield timedelta(seconds=3600)
+    for worker in view.workers.values() if view is not None else ():
+        if worker.live:
+            yield max(worker.expires_in, timedelta(0)) + timedelta(milliseconds=5)
 
 
 def _is_earlier(owner: Owner | None, worker: WorkerState) -> bool:

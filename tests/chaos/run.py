@@ -166,16 +166,21 @@ class Chaos:
             self.healers.append((until, f"broker-resume {node}"))
 
     def close(self) -> None:
+        """Close the proxies, and leave the brokers as they were found."""
         for proxy in [*self.proxies.values(), *self.doors.values()]:
             proxy.close()
+        kafka = self.bed.kafka
+        for node in range(1, kafka.brokers + 1):
+            if node in kafka.processes:
+                kafka.resume(node)
+            else:
+                kafka.restart(node)
 
 
-def run(
-    seed: int, kafka: Kafka, *, seconds: float = 10.0, partitions: int = 6, rate: float = 200, lane: int = 0
-) -> Result:
+def run(seed: int, kafka: Kafka, *, seconds: float = 8.0, partitions: int = 6, rate: float = 200) -> Result:
     """Run the schedule of a seed; raise what a bed raises when it cannot even start.
 
-    ``kafka`` must have three doors for each lane; schedules of different lanes may run at once.
+    ``kafka`` must have three doors.
     """
     events = draw(seed, seconds, partitions)
     began = time.monotonic()
@@ -183,7 +188,7 @@ def run(
     with bed:
         chaos = Chaos(bed, seed)
         try:
-            chaos.start(kafka.doors[3 * lane : 3 * lane + 3])
+            chaos.start(kafka.doors[:3])
             start = time.monotonic()
             for event in events:
                 while time.monotonic() < start + event.at:

@@ -58,10 +58,6 @@ class Event:
     lasts: float
 
 
-ALONE = frozenset({Fault.KILL_BROKER, Fault.FREEZE_BROKER})
-"""Faults that everybody on a cluster suffers: such a schedule has it for itself."""
-
-
 def mode_of(seed: int) -> str:
     """Return the workers' mode in a schedule: mostly transactional.
 

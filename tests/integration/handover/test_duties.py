@@ -12,8 +12,10 @@ from confluent_kafka.admin import OffsetSpec
 from balancer.consumer import StartAt
 from balancer.leases.base import EPOCH_LEAP, Owner, StartRule, transactional_id
 from balancer.leases.notes import commit_metadata
+from balancer.moves.kafka import BrokersSilent, FenceFailed, PlannedGroup
 from forecaster.topics import TopicPartition
 from tests.integration.handover.pool import QUIET, Pool, echo
+from tests.peers.kafka import Kafka
 
 pytestmark = [
     pytest.mark.kafka,
@@ -194,3 +196,20 @@ def test_adopt_and_release_move_a_running_group_there_and_back(pool: Pool) -> No
     got += pool.drain_ordinary(again, 20)
     again.close()
     assert sorted(got) == sorted([f"{x}{i}" for x in "abc" for i in range(20)])
+
+
+def test_brokers_that_do_not_answer_are_given_up_in_time(kafka: Kafka, pool: Pool) -> None:
+    pool.create(pool.topic, partitions=1)
+    source = PlannedGroup(pool.bootstrap, pool.group, [pool.topic], patience=timedelta(seconds=1))
+    assert source.partitions()[pool.topic][1] == 1
+    kafka.pause()
+    try:
+        for ask in (source.partitions, source.members):
+            with pytest.raises((BrokersSilent, ck.KafkaException)):
+                ask()
+        with pytest.raises(FenceFailed, match="not every broker says"):
+            source.transactional_ids()
+    finally:
+        kafka.resume()
+    pool.wait(lambda: source.partitions()[pool.topic][1] == 1)
+    source.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,10 @@ def test_modes_are_kept_and_act_needs_a_target(capsys, config):
     code, _, err = run(capsys, "mode", "--group", "order", "--config", config)
     assert (code, "did you mean orders?" in err) == (1, True)
     assert run(capsys, "mode", "--group", "orders", "maybe", "--config", config)[0] == 2
+    with Path(config).open("a", encoding="utf-8") as file:  # leases would die with the store that is embedded
+        file.write('[groups.parcels]\ntopics = ["parcels"]\nactuator = { kind = "keda" }\nassignment = "planned"\n')
+    code, _, err = run(capsys, "mode", "--group", "parcels", "act", "--config", config)
+    assert (code, "leases would die with the embedded store" in err) == (1, True), err
 
 
 def test_pause_has_an_end_and_can_be_lifted(capsys, config):

@@ -26,6 +26,7 @@ from balancer.consumer.holdings import Held, Holdings
 from balancer.consumer.keeper import LeaseKeeper
 from balancer.consumer.pacing import CommitPacer
 from balancer.consumer.pulse import Pulse
+from balancer.consumer.sinks import SqlSink
 from balancer.consumer.watchdog import Watchdog
 from balancer.leases.base import Heartbeat, Lease, LeaseRefused, LeaseState, Owner, WorkerProfile
 from balancer.leases.memory import MemoryLeaseStore
@@ -184,7 +185,7 @@ def test_an_abort_takes_a_partition_back_to_its_last_commit() -> None:
     held.rewound()
     assert (held.position, held.dirty, held.results) == (10, False, [])
     held.position = 20
-    held.settled(1.0)
+    held.settled(20, 1.0)
     assert (held.committed, held.committed_at) == (20, 1.0)
 
 
@@ -295,3 +296,34 @@ def test_users_processes_load_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class _Gone:
+    """A connection whose database has gone away."""
+
+    def cursor(self) -> Any:
+        return self
+
+    def execute(self, *_: object) -> None:
+        if self.is_gone:
+            raise ConnectionError("server closed the connection unexpectedly")
+
+    def commit(self) -> None:
+        self.execute()
+
+    def rollback(self) -> None:
+        if self.is_gone:
+            raise RuntimeError("connection already closed")
+
+    close = rollback
+    is_gone = False
+    rowcount = 1
+
+
+@pytest.mark.parametrize("at_commit", [False, True], ids=["execute", "commit"])
+def test_a_sink_tells_what_went_wrong_with_the_database_and_not_that_the_rollback_failed(at_commit: bool) -> None:
+    connection = _Gone()
+    sink = SqlSink(lambda: connection, lambda cursor, result: setattr(connection, "is_gone", at_commit))
+    connection.is_gone = not at_commit
+    with pytest.raises(ConnectionError, match="server closed the connection"):
+        sink.write(TopicPartition("orders", 0), 1, 0, 1, ["result"])

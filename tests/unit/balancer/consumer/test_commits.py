@@ -1,0 +1,185 @@
+"""Commits beside the loop: what waits for which transaction, and what an abort takes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from balancer.consumer import Mode, WorkerSettings
+from balancer.consumer.commits import Commits
+from balancer.consumer.errors import TransactionAborted, WorkerFenced
+from balancer.consumer.holdings import Held, Holdings
+from balancer.consumer.pulse import Pulse
+from balancer.consumer.watchdog import Watchdog
+from balancer.leases.base import Lease, LeaseState, Owner
+from forecaster.topics import TopicPartition
+
+
+class Transactions:
+    """A producer whose commits wait until they are let through."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.open: list[Any] = []
+        self.done: list[tuple[dict[int, int], list[Any]]] = []
+        self.entered, self.pass_on = threading.Event(), threading.Event()
+        self.fails: list[Exception] = []
+
+    def begin(self) -> None:
+        self.is_open = True
+
+    def produce(self, topic: str, key: Any, value: Any, headers: Any = None) -> None:
+        assert self.is_open
+        assert not self.entered.is_set(), "the client refuses records while it commits"
+        self.open.append(value)
+
+    def writer(self, topic: str) -> Callable[[Any, bytes], None]:
+        def write(key: Any, value: bytes) -> None:
+            self.begin()
+            self.produce(topic, key, value)
+
+        return write
+
+    def poll(self) -> None:
+        assert not self.entered.is_set()
+
+    def commit(self, rows: Any, metadata: Any) -> None:
+        self.entered.set()
+        try:
+            assert self.pass_on.wait(10)
+            if self.fails:
+                raise self.fails.pop()
+        finally:
+            self.entered.clear()
+        self.done.append(({tp.partition: row[0] for tp, row in rows.items()}, self.open))
+        self.open, self.is_open = [], False
+
+    def abort(self) -> None:
+        self.open, self.is_open = [], False
+
+
+class Table:
+    """Two partitions held at offset 10, commits due at once."""
+
+    def __init__(self, mode: Mode = Mode.TRANSACTIONAL) -> None:
+        settings = WorkerSettings(
+            group="g",
+            topics=("t",),
+            bootstrap_servers="127.0.0.1:9",
+            output_topic="out",
+            mode=mode,
+            commit_interval=timedelta(microseconds=1),
+        )
+        self.effects, self.holdings, self.pulse = Transactions(), Holdings(), Pulse()
+        self.held = [
+            Held(Lease(TopicPartition("t", p), LeaseState.HELD, Owner(1, 1, "n"), 1), 10, 10, "") for p in (0, 1)
+        ]
+        for held in self.held:
+            self.holdings.add(held)
+        self.undone = 0
+        self.commits = Commits(
+            settings,
+            self.holdings,
+            self.effects,  # type: ignore[arg-type]
+            lambda: None,
+            sink=None,
+            watchdog=Watchdog(),
+            pulse=self.pulse,
+            undo=self._undo,
+        )
+
+    def _undo(self) -> None:
+        self.undone += 1
+
+    def handle(self, p: int, value: bytes) -> None:
+        """Do what the loop does for one record."""
+        assert self.commits.writer is not None
+        self.commits.writer(b"k", value)
+        self.held[p].position += 1
+        self.held[p].dirty = True
+        self.commits.touched(0.0)
+
+
+@pytest.fixture
+def table() -> Iterator[Table]:
+    made = Table()
+    yield made
+    made.effects.pass_on.set()
+
+
+def test_results_that_come_while_a_commit_is_on_its_way_are_in_the_next_transaction(table: Table) -> None:
+    table.handle(0, b"a")
+    table.commits.turn()
+    assert table.effects.entered.wait(10)
+    table.handle(0, b"b")
+    table.commits.write("out", b"k", b"c")
+    table.commits.turn()  # not there yet: goes on
+    assert (table.held[0].committed, table.held[0].position) == (10, 12)
+    table.effects.pass_on.set()
+    table.commits.land()
+    assert table.held[0].committed == 11  # what the commit said, not what was handled since
+    assert table.held[0].dirty
+    assert table.effects.open == [b"b", b"c"]
+    table.commits.turn()
+    table.commits.land()
+    assert table.effects.done == [({0: 11}, [b"a"]), ({0: 12}, [b"b", b"c"])]
+
+
+def test_an_abort_takes_back_the_commit_on_its_way_and_everything_since(table: Table) -> None:
+    table.effects.fails = [TransactionAborted("no")]
+    table.handle(0, b"a")
+    table.commits.turn()
+    table.handle(0, b"b")
+    table.handle(1, b"c")
+    table.effects.pass_on.set()
+    table.commits.land()
+    assert [(h.position, h.committed, h.dirty) for h in table.held] == [(10, 10, False)] * 2
+    assert (table.undone, table.effects.open, table.effects.done) == (1, [], [])
+    table.handle(0, b"a")
+    table.commits.settle(table.held)
+    assert table.effects.done == [({0: 11}, [b"a"])]
+
+
+def test_an_abort_of_what_came_since_keeps_the_commit_that_was_on_its_way(table: Table) -> None:
+    table.handle(0, b"a")
+    table.commits.turn()
+    table.handle(0, b"b")
+    table.effects.pass_on.set()
+    table.commits.abort("its partition is gone")
+    assert (table.held[0].position, table.held[0].committed) == (11, 11)
+    assert (table.effects.done, table.effects.open, table.undone) == ([({0: 11}, [b"a"])], [], 1)
+
+
+def test_giving_up_a_partition_needs_one_more_commit_only_if_it_had_records_since(table: Table) -> None:
+    table.handle(0, b"a")
+    table.commits.turn()
+    table.handle(1, b"b")
+    table.effects.pass_on.set()
+    table.commits.settle([table.held[0]])
+    assert table.effects.done == [({0: 11}, [b"a"])]
+    assert table.held[1].dirty
+    table.commits.settle([table.held[1]])
+    assert table.effects.done[1:] == [({1: 11}, [b"b"])]
+
+
+def test_a_fence_ends_the_loop_when_the_commit_lands(table: Table) -> None:
+    table.effects.fails = [WorkerFenced("over")]
+    table.effects.pass_on.set()
+    table.handle(0, b"a")
+    table.commits.turn()
+    with pytest.raises(WorkerFenced, match="over"):
+        table.commits.land()
+    assert table.held[0].committed == 10
+
+
+def test_modes_with_effects_of_their_own_commit_where_they_stand() -> None:
+    table = Table(Mode.AT_LEAST_ONCE)
+    table.effects.pass_on.set()
+    table.handle(0, b"a")
+    table.commits.turn()
+    assert (table.held[0].committed, table.effects.done) == (11, [({0: 11}, [b"a"])])
+    assert table.pulse.commits == 1
