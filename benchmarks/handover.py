@@ -242,7 +242,7 @@ def _moves(kafka: Kafka, size: Size) -> Piece:
 
 
 def _joins(kafka: Kafka, size: Size, protocol: str) -> Piece:
-    found, verdict = joins(kafka, protocol, size.rate, size.repeats, 12.0 if protocol == "kip848" else 8.0)
+    found, verdict = joins(kafka, protocol, size.rate, size.repeats, 10.0 if protocol == "kip848" else 8.0)
     for kind in ("join", "leave"):
         _say(f"{protocol} {kind}", found[kind]["moved_pause_ms"], found[kind]["other_pause_ms"])
     return Piece({protocol: found}, [verdict])
@@ -293,7 +293,8 @@ def main() -> None:
     args = parser.parse_args()
     size = Size(args.rate, 40, 1, 3, 60_000) if args.quick else Size(args.rate, 210, 3, 7, 150_000)
     result: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    runs: dict[str, dict[str, Any]] = result.setdefault("runs", {})
+    result["runs"] = {name: run for name, run in result.get("runs", {}).items() if name in PIECES}
+    runs: dict[str, dict[str, Any]] = result["runs"]
     version = code_version()
     wanted = [name for name in args.pieces.split(",") if args.again or runs.get(name, {}).get("version") != version]
     with tempfile.TemporaryDirectory() as folder, Kafka(folder, heap="512m", overrides=BROKER_DEFAULTS) as kafka:
