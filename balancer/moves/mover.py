@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -340,8 +340,14 @@ class Mover:
                 self._woken.wait(0.1)
             except Exception:
                 log.exception("a step of the mover failed; it is tried again")
-            self._woken.wait(min(self._period, *_deadlines(view)).total_seconds())
+            self._woken.wait(self.wait_s(view))
             self._woken.clear()
+
+    def wait_s(self, view: GroupView | None) -> float:
+        """Return how long to wait after a look, if nothing wakes us: a period, or until a worker's deadline passes."""
+        lives = [worker.expires_in for worker in view.workers.values() if worker.live] if view is not None else []
+        soonest = min([*lives, self._period]) + timedelta(milliseconds=5)
+        return min(self._period, soonest).total_seconds()
 
     def _listen(self) -> None:
         while not self._stopped.is_set():
@@ -375,14 +381,6 @@ def as_record(move: Transfer, now: float) -> MoveRequest:
     return MoveRequest(
         move.id, move.partition, move.target, move.state.value, move.detail, seconds, move.epoch, move.source, move.at
     )
-
-
-def _deadlines(view: GroupView | None) -> Iterator[timedelta]:
-    """Yield how long it is until each live worker's deadline has passed, and at least one answer."""
-    yield timedelta(seconds=3600)
-    for worker in view.workers.values() if view is not None else ():
-        if worker.live:
-            yield max(worker.expires_in, timedelta(0)) + timedelta(milliseconds=5)
 
 
 def _is_earlier(owner: Owner | None, worker: WorkerState) -> bool:

@@ -330,3 +330,15 @@ def test_a_stuck_move_ends_by_itself_in_a_named_state_whoever_leads(stage: Stage
     assert "did not release within 15 s and keeps it" in row.detail
     assert stage.held()[0] == source
     later.stop()
+
+
+def test_the_silent_are_seen_when_their_deadline_passes_not_a_period_later(stage: Stage) -> None:
+    started(stage)
+    assert stage.mover.step() is not None
+    assert stage.mover.wait_s(stage.mover.step()) == 0.2  # the period: everybody renewed a moment ago
+    stage.now += 1.9
+    stage.store.renew(stage.owners[2], TTL, Heartbeat())
+    assert stage.mover.wait_s(stage.mover.step()) == pytest.approx(0.105)
+    stage.now += 0.105
+    stage.step_until_fenced()
+    assert [str(stage.owners[1])] == stage.fencer.fenced
