@@ -204,8 +204,11 @@ class Commits:
         self._pulse.committed(flight.waited_s)
         waiting, self._waiting = self._waiting, []
         try:
-            for written in waiting:
-                self.write(*written)
+            for topic, key, value, headers in waiting:
+                if self._writer is not None and headers is None and topic == self._topic:
+                    self._writer(key, value)
+                else:
+                    self.write(topic, key, value, headers)
         except TransactionAborted as aborted:
             self.abort(str(aborted))
 

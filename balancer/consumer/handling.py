@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from balancer.consumer.errors import HandlerMisuse, TransactionAborted, WorkerFenced
 from balancer.consumer.holdings import Held, Holdings
-from balancer.consumer.records import Record, outputs_of
+from balancer.consumer.records import Record, outputs_of, records_of
 from balancer.consumer.settings import Mode, WorkerSettings
 
 Emit = Callable[[Held, Record, list[tuple[Any, Any]], Any], None]
@@ -55,45 +56,48 @@ class Handling:
             self._loop.close()
 
     def _one_by_one(self, batch: list[Any], holdings: Holdings, until: float) -> tuple[int, list[Any], list[Misfit]]:
-        """Handle record by record; runs for each record of a full stream, so it looks up only what has changed."""
+        """Handle record by record: what can be done for a whole batch, or a run of one partition, is done for that."""
+        batch, misfits = _without_errors(batch)
+        handled = at = 0
+        for (topic, partition), size in _runs(batch):
+            run, at = batch[at : at + size], at + size
+            held = holdings.get((topic, partition))
+            if held is None or held.blocked_until is not None:
+                continue
+            done, seen = self._one_run(run, held, until, misfits)
+            handled += done
+            if done and time.monotonic() > until:
+                return handled, batch[at - size + seen :], misfits
+        return handled, [], misfits
+
+    def _one_run(self, run: list[Any], held: Held, until: float, misfits: list[Misfit]) -> tuple[int, int]:
+        """Handle records of one partition; return how many were handled, and seen, before time was up or one failed."""
         write, handler, clock, take_result = self.write, self._handler, time.monotonic, self._take_result
-        handled, misfits = 0, []
-        topic, partition, held, position, epoch, last = None, -1, None, 0, 0, None
-        seen = 0
+        position, last, handled, seen = held.position, None, 0, 0
         try:
-            for seen, message in enumerate(batch, 1):  # noqa: B007 - used after the loop
-                if message.error() is not None:
-                    misfits.append(Misfit(message))
+            for record, offset in zip(records_of(run, held.lease.epoch), map(type(run[0]).offset, run), strict=True):
+                seen += 1
+                if offset < position:
                     continue
-                if message.partition() != partition or message.topic() != topic:
-                    _advance(held, position, last)
-                    topic, partition, last = message.topic(), message.partition(), None
-                    held = holdings.get((topic, partition))
-                    if held is not None:
-                        position, epoch = held.position, held.lease.epoch
-                offset = message.offset()
-                if held is None or offset < position or held.blocked_until is not None:
-                    continue
-                record = Record(message, epoch)
                 try:
                     result = handler(record)
                     if type(result) is bytes and write is not None:
-                        write(message.key(), result)
+                        write(record[2], result)
                     elif result is not None:
                         take_result(held, record, result)
                 except (WorkerFenced, TransactionAborted):
                     raise
                 except Exception as failure:
-                    misfits.append(Misfit(message, held, failure))
-                    held.blocked_until = 0.0  # the loop decides for how long
-                    continue
-                position, last = offset + 1, message
+                    misfits.append(Misfit(record[0], held, failure))
+                    held.blocked_until = 0.0  # the loop decides for how long; what is behind it waits
+                    break
+                position, last = offset + 1, record[0]
                 handled += 1
                 if clock() > until:
                     break
         finally:
             _advance(held, position, last)
-        return handled, batch[seen:], misfits
+        return handled, seen
 
     def _take_result(self, held: Held, record: Record, result: Any) -> None:
         if self._plain_results:
@@ -113,7 +117,7 @@ class Handling:
             for start in range(0, len(messages), size):
                 part = messages[start : start + size]
                 try:
-                    result = self._handler([Record(m, held.lease.epoch) for m in part])
+                    result = self._handler(list(records_of(part, held.lease.epoch)))
                     if result is not None:
                         self._take_result(held, Record(part[-1], held.lease.epoch), result)
                 except (WorkerFenced, TransactionAborted):
@@ -160,18 +164,30 @@ class Handling:
 
     def _by_partition(self, batch: list[Any], holdings: Holdings) -> tuple[list[tuple[Held, list[Any]]], list[Misfit]]:
         groups: dict[int, tuple[Held, list[Any]]] = {}
-        misfits = []
+        batch, misfits = _without_errors(batch)
         for message in batch:
-            if message.error() is not None:
-                misfits.append(Misfit(message))
-                continue
             held = holdings.get((message.topic(), message.partition()))
             if held is not None and message.offset() >= held.position and held.blocked_until is None:
                 groups.setdefault(id(held), (held, []))[1].append(message)
         return list(groups.values()), misfits
 
 
-def _advance(held: Held | None, position: int, last: Any) -> None:
+def _without_errors(batch: list[Any]) -> tuple[list[Any], list[Misfit]]:
+    """Separate messages from errors of the client."""
+    if not batch or not any(map(type(batch[0]).error, batch)):
+        return batch, []
+    return [m for m in batch if m.error() is None], [Misfit(m) for m in batch if m.error() is not None]
+
+
+def _runs(batch: list[Any]) -> Iterator[tuple[tuple[str, int], int]]:
+    """Yield (topic, partition) and length of each run of messages of one partition."""
+    if batch:
+        kind = type(batch[0])
+        for where, run in groupby(zip(map(kind.topic, batch), map(kind.partition, batch), strict=True)):
+            yield where, len(list(run))
+
+
+def _advance(held: Held, position: int, last: Any) -> None:
     """Note how far a partition is handled; ``last`` None: no further than it was."""
-    if held is not None and last is not None:
+    if last is not None:
         held.position, held.last, held.dirty, held.failures = position, last, True, 0

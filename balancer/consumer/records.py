@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 from balancer.consumer.errors import HandlerMisuse
@@ -12,52 +14,49 @@ Output = tuple[bytes | str | None, bytes | str | None]
 """Key and value of one record for the output topic."""
 
 
-class Record:
+class Record(tuple[Any, int, bytes | None, bytes | None]):
     """One record of a topic, a thin view on the client's message.
 
     ``lease_epoch`` is the epoch of the lease under which it was fetched: it only grows, partition by partition.
+
+    It is a tuple underneath, since that is what can be made from a whole batch without a step of Python for each.
     """
 
-    __slots__ = ("_message", "lease_epoch")
+    __slots__ = ()
 
-    def __init__(self, message: Any, lease_epoch: int) -> None:
-        self._message = message
-        self.lease_epoch = lease_epoch
+    def __new__(cls, message: Any, lease_epoch: int) -> Record:
+        """Make the record of one message."""
+        return tuple.__new__(cls, (message, lease_epoch, message.key(), message.value()))
+
+    message = property(itemgetter(0), doc="The client's message.")
+    lease_epoch = property(itemgetter(1), doc="Epoch of the lease under which it was fetched.")
+    key = property(itemgetter(2), doc="Key, as it was written.")
+    value = property(itemgetter(3), doc="Value, as it was written; None is a tombstone.")
 
     @property
     def topic(self) -> str:
         """Topic name."""
-        return str(self._message.topic())
+        return str(self.message.topic())
 
     @property
     def partition(self) -> int:
         """Partition number."""
-        return int(self._message.partition())
+        return int(self.message.partition())
 
     @property
     def offset(self) -> int:
         """Offset within the partition."""
-        return int(self._message.offset())
-
-    @property
-    def key(self) -> bytes | None:
-        """Key, as it was written."""
-        return self._message.key()  # type: ignore[no-any-return]
-
-    @property
-    def value(self) -> bytes | None:
-        """Value, as it was written; None is a tombstone."""
-        return self._message.value()  # type: ignore[no-any-return]
+        return int(self.message.offset())
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
         """Headers in the order of the log."""
-        return self._message.headers() or []
+        return self.message.headers() or []
 
     @property
     def timestamp_ms(self) -> int | None:
         """Milliseconds since 1970-01-01T00:00Z, None if the log keeps none."""
-        kind, value = self._message.timestamp()
+        kind, value = self.message.timestamp()
         return None if kind == 0 else int(value)
 
     @property
@@ -67,6 +66,13 @@ class Record:
 
     def __repr__(self) -> str:
         return f"Record({self.topic}:{self.partition}@{self.offset})"
+
+
+def records_of(messages: Sequence[Any], lease_epoch: int) -> Iterator[Record]:
+    """Make the records of messages of one kind."""
+    kind = type(messages[0])
+    facts = zip(messages, repeat(lease_epoch), map(kind.key, messages), map(kind.value, messages))
+    return map(tuple.__new__, repeat(Record), facts)
 
 
 def idempotence_key(record: Record) -> str:
@@ -90,6 +96,7 @@ def outputs_of(result: object, record: Record) -> Iterable[Output]:
     --------
     >>> class M:
     ...     def key(self): return b"k"
+    ...     def value(self): return b"v"
     >>> list(outputs_of([b"v", ("other", None)], Record(M(), 1)))
     [(b'k', b'v'), ('other', None)]
     """
