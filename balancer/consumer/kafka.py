@@ -264,6 +264,7 @@ class TransactionalProducer:
                 # A request carries one partition's batch. Nobody sees a record before its commit, and a commit sends at
                 # once what waits: so waiting costs no delay, and saves most requests where partitions are many.
                 "linger.ms": 20,
+                "delivery.report.only.error": True,  # whether a record was written, the commit says
                 "partitioner": "murmur2_random",  # the same partition for a key as every Java client
                 "queue.buffering.max.messages": 500_000,
                 **common_properties(settings, client_id),
