@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_BLOCK = 32  # rows whose running sums are held at a time
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -215,6 +217,13 @@ def seasonal_scales(counts: Floats, known: NDArray[np.bool_], season: int, ends:
     >>> seasonal_scales(y, np.full(y.shape, True), 2, [2, 3, 4]).tolist()
     [[nan, 2.0, 3.0]]
     """
+    blocks = [
+        _scales_of(counts[a : a + _BLOCK], known[a : a + _BLOCK], season, ends) for a in range(0, len(counts), _BLOCK)
+    ]
+    return np.concatenate(blocks) if blocks else np.empty((0, len(ends)))
+
+
+def _scales_of(counts: Floats, known: NDArray[np.bool_], season: int, ends: Sequence[int]) -> Floats:
     rows, steps = counts.shape
     both = known[:, season:] & known[:, :-season] if steps > season else np.zeros((rows, 0), dtype=np.bool_)
     apart = np.where(both, np.abs(counts[:, season:] - counts[:, :-season]), 0.0) if steps > season else both * 1.0

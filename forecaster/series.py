@@ -111,9 +111,13 @@ class ArrivalSeries:
         """Return the steps ``[first_index, end_index)`` that this series has."""
         lo = min(max(first_index - self.first_index, 0), self.steps)
         hi = min(max(end_index - self.first_index, lo), self.steps)
-        return replace(
-            self, first_index=self.first_index + lo, counts=self.counts[:, lo:hi], known=self.known[:, lo:hi]
-        )
+        part: ArrivalSeries = object.__new__(ArrivalSeries)  # a part of what was checked need not be checked again
+        for name in ("topic", "grid", "partitions", "names"):
+            object.__setattr__(part, name, getattr(self, name))
+        object.__setattr__(part, "first_index", self.first_index + lo)
+        object.__setattr__(part, "counts", self.counts[:, lo:hi])
+        object.__setattr__(part, "known", self.known[:, lo:hi])
+        return part
 
     def until(self, origin: datetime) -> ArrivalSeries:
         """Return what was complete at ``origin``: steps that end at or before it. Nothing later can leak in."""

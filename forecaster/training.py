@@ -257,7 +257,8 @@ def data_digest(series: ArrivalSeries) -> str:
     """Return a SHA-256 over grid, range, counts and gaps: two trainings on the same data have the same."""
     digest = hashlib.sha256()
     digest.update(f"{series.grid.step_s} {series.grid.timezone} {series.first_index} {series.partitions}".encode())
-    digest.update(np.ascontiguousarray(np.where(series.known, series.counts, 0.0)).tobytes())
+    for counts, known in zip(series.counts, series.known, strict=True):
+        digest.update(np.where(known, counts, 0.0).tobytes())
     digest.update(np.packbits(series.known).tobytes())
     return digest.hexdigest()
 

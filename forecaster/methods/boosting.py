@@ -86,13 +86,14 @@ class Boosting(PathwiseMethod):
             origins = [t for t in (length - horizon - g * gap for g in range(self.max_origins)) if t >= 2 * day]
             if not origins:
                 continue
-            made = features_at(panel.logs, day, origins, range(horizon))
-            at = np.asarray(origins)[:, None] + np.arange(horizon)
-            truth = panel.logs[:, at].ravel()
-            y = (truth - made.offset) / made.unit - made.base
-            usable = np.isfinite(y)
-            values.append(made.values[usable])
-            target.append(np.clip(y[usable], -_CLIP, _CLIP))
+            for chosen, some in self._blocks(panel.logs.shape[0], origins, horizon):
+                logs = panel.logs[chosen]
+                made = features_at(logs, day, some, range(horizon))
+                at = np.asarray(some)[:, None] + np.arange(horizon)
+                y = (logs[:, at].ravel() - made.offset) / made.unit - made.base
+                usable = np.isfinite(y)
+                values.append(made.values[usable])
+                target.append(np.clip(y[usable], -_CLIP, _CLIP))
         if not values:
             return self
         x, y = np.concatenate(values), np.concatenate(target)
@@ -111,6 +112,14 @@ class Boosting(PathwiseMethod):
             random_state=self.seed,
         ).fit(x[:, self.columns_], y)
         return self
+
+    def _blocks(self, rows: int, origins: Sequence[int], horizon: int) -> list[tuple[NDArray[np.int64], Sequence[int]]]:
+        """Return (rows, origins) whose features are computed; where thinning would drop most, other rows an origin."""
+        each = -(-5 * self.max_points // (4 * len(origins) * horizon))
+        if rows < 2 * each:
+            return [(np.arange(rows), origins)]
+        random = np.random.default_rng(self.seed)
+        return [(np.sort(random.choice(rows, each, replace=False)), [origin]) for origin in origins]
 
     def _spread_gap(self, panels: Sequence[LogPanel], room: int, horizon: int, day: int) -> int:
         """Return a gap that uses the whole history, half as many origins again as are needed, every hour of the day."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -30,6 +32,7 @@ _CLIP = 5.0
 _FEWEST_WINDOWS = 200
 _ENOUGH_WINDOWS = 12_000
 _MOST_WINDOWS = 25_000
+_BLOCK = 4_096  # windows whose weighted features are held at a time
 
 
 class KernelRidge(PathwiseMethod):
@@ -94,11 +97,17 @@ class KernelRidge(PathwiseMethod):
         while stride > 1 and math.gcd(stride, day) > 1 and dense > 1:
             stride -= 1
         most = self.max_windows * dense
-        parts = [_windows(p.logs, self.length_, horizon, stride, most) for p in panels]
+        cuts = [_Windows.of(p.logs, self.length_, horizon, stride, most) for p in panels]
+        count = sum(len(c.row) for c in cuts)
+        kept = np.arange(count)
+        if count > _MOST_WINDOWS:
+            kept = np.sort(np.random.default_rng(self.seed).choice(count, _MOST_WINDOWS, replace=False))
+        bounds = np.cumsum([0, *(len(c.row) for c in cuts)])
+        parts = [
+            c.cut(kept[(kept >= begin) & (kept < end)] - begin)
+            for c, (begin, end) in zip(cuts, pairwise(bounds), strict=True)
+        ]
         inputs, targets = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
-        if len(inputs) > _MOST_WINDOWS:
-            kept = np.sort(np.random.default_rng(self.seed).choice(len(inputs), _MOST_WINDOWS, replace=False))
-            inputs, targets = inputs[kept], targets[kept]
         self.weights_: Singles | None = None
         if len(inputs) < _FEWEST_WINDOWS:
             return self
@@ -150,15 +159,31 @@ class KernelRidge(PathwiseMethod):
         return np.concatenate([cosines, x, np.ones((len(x), 1), np.float32)], axis=1)
 
 
-def _windows(logs: Floats, length: int, horizon: int, stride: int, most: int) -> tuple[Floats, Floats]:
-    """Cut (inputs, targets), the latest first; windows with a gap are left out."""
-    total = length + horizon
-    if logs.shape[1] < total:
-        return np.empty((0, length)), np.empty((0, horizon))
-    cut = np.lib.stride_tricks.sliding_window_view(logs, total, axis=1)[:, ::-1][:, ::stride][:, :most]
-    flat = cut.reshape(-1, total)
-    flat = flat[np.isfinite(flat).all(axis=1)]
-    return flat[:, :length], flat[:, length:]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Windows:
+    """Windows without a gap, the latest first; cut when asked, for they overlap and would fill the memory."""
+
+    views: Floats
+    row: NDArray[np.int64]
+    place: NDArray[np.int64]
+    length: int
+
+    @classmethod
+    def of(cls, logs: Floats, length: int, horizon: int, stride: int, most: int) -> _Windows:
+        total = length + horizon
+        if logs.shape[1] < total:
+            none = np.zeros(0, dtype=np.int64)
+            return cls(np.empty((0, 0, total)), none, none, length)
+        views = np.lib.stride_tricks.sliding_window_view(logs, total, axis=1)[:, ::-1][:, ::stride][:, :most]
+        known = np.cumsum(np.isfinite(logs), axis=1)
+        whole = known[:, total - 1 :] - np.concatenate([np.zeros((len(logs), 1)), known[:, :-total]], axis=1) == total
+        row, place = np.nonzero(whole[:, ::-1][:, ::stride][:, :most])
+        return cls(views, row, place, length)
+
+    def cut(self, which: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Return inputs and targets of some of them."""
+        flat = self.views[self.row[which], self.place[which]]
+        return flat[:, : self.length], flat[:, self.length :]
 
 
 def _emphasis(length: int, day: int) -> Floats:
@@ -176,11 +201,15 @@ def _robust_ridge(x: Singles, y: Singles, penalty: float, passes: int = 2) -> Si
     diagonal[-1] = 1e-6
     weight = np.ones(len(x), np.float32)
     for remaining in reversed(range(passes)):
-        scaled = x * np.sqrt(weight)[:, None]
-        gram = blas.ssyrk(1.0, scaled.T, lower=1).astype(np.float64)
+        gram = np.zeros((x.shape[1], x.shape[1]))
+        right = np.zeros((x.shape[1], y.shape[1]))
+        for a in range(0, len(x), _BLOCK):
+            root = np.sqrt(weight[a : a + _BLOCK])[:, None]
+            scaled = x[a : a + _BLOCK] * root
+            gram += blas.ssyrk(1.0, scaled.T, lower=1)
+            right += scaled.T @ (y[a : a + _BLOCK] * root)
         gram[np.diag_indices_from(gram)] += diagonal
-        right = scaled.T @ (y * np.sqrt(weight)[:, None])
-        solved = cho_solve(cho_factor(gram, lower=True, overwrite_a=True, check_finite=False), right.astype(np.float64))
+        solved = cho_solve(cho_factor(gram, lower=True, overwrite_a=True, check_finite=False), right)
         solution: Singles = solved.astype(np.float32)
         if remaining:
             residual = np.abs(y - x @ solution).mean(axis=1)

@@ -8,6 +8,7 @@ not answered: they belong to the day-ahead methods.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -33,6 +34,7 @@ _REPLAY_DAYS = 3
 _REPLAY_GAP_S = 600
 _REPLAY_POINTS = 24_000
 _OWN_ROWS = 24
+_MOST_ROWS = 64
 
 
 class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
@@ -74,7 +76,8 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         self.model_: HistGradientBoostingRegressor | None = None
         self.spread_: SpreadModel | None = None
         usable = [h for h in histories if h.grid.step_s < REACH_S and h.steps > h.grid.steps_per_day]
-        made = [r for r in (prepare(_recent(h, 7.0 * self.weeks), 1, 1) for h in usable) if r is not None]
+        some = [self._some(_recent(h, 7.0 * self.weeks)) for h in usable]
+        made = [r for r in (prepare(h, 1, 1) for h in some) if r is not None]
         if not made:
             return self
         self.trained_until_s_ = max(h.end.timestamp() for h in usable)
@@ -129,21 +132,29 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         quantiles = ready.scale.inverse(path[:, :, None] + spread[:, :, None] * unit[:, None, :])
         return assemble(self.name, self.rung, history, ready, quantiles, asked, levels, ())
 
+    def _some(self, history: ArrivalSeries) -> ArrivalSeries:
+        """Return what is learned from: of many partitions some, since a lead's lesson is the same on all of them."""
+        rows = len(history.partitions)
+        if rows <= _MOST_ROWS:
+            return history
+        return history.select(
+            np.sort(np.random.default_rng(self.seed).choice(rows, _MOST_ROWS, replace=False)).tolist()
+        )
+
     def _points(self, ready: Prepared, begin: int, end: int) -> tuple[Features, Floats]:
         """Draw training points at random origins whose targets lie in [begin, end)."""
         random = np.random.default_rng(self.seed + begin)
         working = ready.working
         knots = _knots(86_400 // working.steps_per_day)
         rows = working.logs.shape[0]
-        chosen = np.sort(random.choice(rows, min(rows, 64), replace=False))
         lo = max(begin, working.steps_per_day // 24)
         origins = np.arange(lo, max(lo + 1, end - knots[-1]))
         share = (end - begin) / working.logs.shape[1]
-        wanted = max(50, int(share * self.max_points / (len(chosen) * len(knots))))
+        wanted = max(50, int(share * self.max_points / (rows * len(knots))))
         if len(origins) > wanted:
             origins = np.sort(random.choice(origins, wanted, replace=False))
-        made = lead_features(working.logs[chosen], working.steps_per_day, origins.tolist(), knots)
-        truth = ready.only(chosen).logs_seen()
+        made = lead_features(working.logs, working.steps_per_day, origins.tolist(), knots)
+        truth = ready.logs_seen()
         at = np.minimum(origins[:, None] + knots, truth.shape[1] - 1)
         y = truth[:, at].ravel() - made.offset
         return made, y
@@ -189,10 +200,13 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         scores = np.where(at < end, (truth - path) / self.spread_.spread(made), np.nan)
         since = end - int((ready.end_s - self.trained_until_s_) * day // 86_400)
         scores = np.where(at < since, scores * self.optimism_, scores).reshape(len(chosen), -1)
-        when = np.broadcast_to((at - end) // gap, at.shape).ravel()
+        when = ((at - end) // gap).ravel()
+        asked_at = np.repeat((origins - end) // gap, len(knots))
+        weight = np.tile(_shares(knots), len(origins))
         if not own:
-            scores, when = scores.reshape(1, -1), np.tile(when, len(chosen))
-        return track(scores, when, start, levels)
+            scores = scores.reshape(1, -1)
+            when, asked_at, weight = (np.tile(of, len(chosen)) for of in (when, asked_at, weight))
+        return track(scores, when, start, levels, asked_at=asked_at, weight=weight)
 
 
 class _Fitted:
@@ -213,6 +227,12 @@ def _recent(history: ArrivalSeries, days: float) -> ArrivalSeries:
 def _knots(step_s: int) -> list[int]:
     """Return the leads (0 is the first step) at which the model is asked; others are interpolated."""
     return sorted({max(1, round(s / step_s)) - 1 for s in _KNOTS_S})
+
+
+def _shares(knots: Sequence[int]) -> Floats:
+    """Return how many steps of the horizon each knot stands for: early minutes have more knots than late ones."""
+    between = [(a + b) / 2 for a, b in pairwise(knots)]
+    return np.diff([knots[0] - 0.5, *between, knots[-1] + 0.5])
 
 
 def _between(values: Floats, knots: list[int], wanted: NDArray[np.int64]) -> Floats:

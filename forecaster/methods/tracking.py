@@ -2,8 +2,9 @@
 
 A threshold is a quantile of errors in units of the learned spread. Each time errors become known it moves by the gain
 times (share that lay beyond it minus the share that should), so its long-run coverage is right whatever the errors
-do: no assumption that tomorrow is like the days the spread was learned on. [1]_ The replay reads the history alone, so
-there is no state to lose, and a restart answers the same.
+do: no assumption that tomorrow is like the days the spread was learned on. [1]_ An error is held against the threshold
+that stood when its forecast was made, not against the one that has moved since: that is what a forecast said. The
+replay reads the history alone, so there is no state to lose, and a restart answers the same.
 
 References
 ----------
@@ -19,15 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
-GAIN = 0.085
-"""Share of a threshold by which it moves when everything lies beyond it; chosen among 0.05, 0.07, 0.085, 0.1, 0.2."""
+GAIN = 0.06
+"""Share of a threshold by which it moves when everything lies beyond it; chosen among 0.02 … 0.15."""
 
 _LEAST = 0.3  # a threshold near zero still moves by the gain times this
 
 
 def track(
-    scores: Floats, when: NDArray[np.int64], start: Floats, levels: Sequence[float], gain: float = GAIN
+    scores: Floats,
+    when: Integers,
+    start: Floats,
+    levels: Sequence[float],
+    gain: float = GAIN,
+    asked_at: Integers | None = None,
+    weight: Floats | None = None,
 ) -> Floats:
     """Replay errors in the order in which they became known.
 
@@ -44,6 +52,10 @@ def track(
         Quantile levels, rising; the threshold of 0.5 stays 0.
     gain
         See :data:`GAIN`.
+    asked_at
+        Shape (events,): stretch in which the forecast of an event was made, at most ``when``; None stands for ``when``.
+    weight
+        Shape (events,): share of the horizon that an event stands for; equal by default.
 
     Returns
     -------
@@ -64,17 +76,22 @@ def track(
     size = np.tile(np.maximum(side * start, 0.0), (rows, 1))
     top = size.copy()
     order = np.argsort(when, kind="stable")
-    cuts = np.flatnonzero(np.diff(when[order])) + 1
-    for events in np.split(order, cuts):
-        part = scores[:, events]
-        known = np.isfinite(part)
-        count = known.sum(axis=1)
-        if not count.any():
+    scores = scores[:, order]
+    weights = np.isfinite(scores) * (1.0 if weight is None else weight[order])
+    stretches, begins = np.unique(when[order], return_index=True)
+    stood = np.searchsorted(stretches, (when if asked_at is None else asked_at)[order])
+    history = np.empty((len(stretches), rows, len(asked)))
+    for k, (begin, end) in enumerate(zip(begins, [*begins[1:], len(order)], strict=True)):
+        history[k] = size
+        use = weights[:, begin:end]
+        total = use.sum(axis=1)
+        if not total.any():
             continue
-        signed = np.where(known, part, 0.0)[:, :, None] * side
+        signed = np.where(use > 0, scores[:, begin:end], 0.0)[:, :, None] * side
         np.maximum(top, signed.max(axis=1), out=top)
-        missed = ((signed > size[:, None, :]) & known[:, :, None]).sum(axis=1) / np.maximum(count, 1)[:, None]
-        size += np.where(count > 0, gain, 0.0)[:, None] * np.maximum(size, _LEAST) * (missed - beyond)
+        then = history[stood[begin:end]].transpose(1, 0, 2)
+        missed = ((signed > then) * use[:, :, None]).sum(axis=1) / np.where(total > 0, total, 1.0)[:, None]
+        size += np.where(total > 0, gain, 0.0)[:, None] * np.maximum(size, _LEAST) * (missed - beyond)
         np.clip(size, 0.0, top, out=size)
     out: Floats = np.maximum.accumulate(np.where(asked == 0.5, 0.0, side * size), axis=1)
     return out

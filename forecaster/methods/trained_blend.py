@@ -192,11 +192,13 @@ class TrainedBlend(PathwiseMethod):
         spread = np.repeat(self._spread_at(model, working, origins, past.shape[2]), factor, axis=2)
         scores = past_errors(refine(past, ready), origins, ready) / spread
         at = (np.asarray(origins)[:, None] - end) * factor + np.arange(scores.shape[2])  # of the truth; the end is 0
-        when = (at // max(1, fine_day // 6)).ravel()
+        stretch = max(1, fine_day // 6)
+        when = (at // stretch).ravel()
+        asked_at = np.repeat((np.asarray(origins) - end) * factor // stretch, scores.shape[2])
         flat = scores.reshape(len(scores), -1)
         if not own:
-            flat, when = flat.reshape(1, -1), np.tile(when, len(scores))
-        return track(flat, when, start, levels, _GAIN)
+            flat, when, asked_at = flat.reshape(1, -1), np.tile(when, len(scores)), np.tile(asked_at, len(scores))
+        return track(flat, when, start, levels, _GAIN, asked_at)
 
 
 def _blend(members: Sequence[PathMethod], panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
