@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from forecaster.panel import wall_positions
 from forecaster.scaling import LogScale
 from forecaster.series import ArrivalSeries
+from forecaster.timegrid import TimeGrid
 
 Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
@@ -70,7 +72,7 @@ class Period:
 
 
 def found_periods(history: ArrivalSeries) -> tuple[Period, ...]:
-    """Return the periods of a topic's sum.
+    """Return the periods of a topic's sum, as its whole days (UTC) show them.
 
     Examples
     --------
@@ -81,16 +83,23 @@ def found_periods(history: ArrivalSeries) -> tuple[Period, ...]:
     >>> [p.hours for p in found_periods(jobs)]
     [24.0, 10.0]
     """
-    recent = history.between(history.end_index - int(LOOKED_AT / history.grid.step), history.end_index)
-    series = sum_of_known(recent)
+    day = history.grid.steps_per_day
+    end = history.end_index - history.end_index % day
+    if end - history.first_index < day:
+        end = history.end_index
+    series = sum_of_known(history.between(end - int(LOOKED_AT / history.grid.step), end))
     if series.grid.step_s < LEAST_STEP_S:
         series = series.at_step(LEAST_STEP_S)
     values = series.with_gaps_as_nan()
-    if not np.isfinite(values).any():
-        return ()
-    grid = series.grid
-    wall = wall_positions(grid, series.first_index, series.steps)
-    found = find_periods(LogScale.of(values).forward(values)[0], grid.steps_per_day, wall, series.first_index)
+    return _tested(values.tobytes(), series.grid, series.first_index) if np.isfinite(values).any() else ()
+
+
+@lru_cache(maxsize=256)
+def _tested(values: bytes, grid: TimeGrid, first: int) -> tuple[Period, ...]:
+    """Test a row; the same row is tested once, for it changes once a day and is asked about at every tick."""
+    row = np.frombuffer(values)[None]
+    wall = wall_positions(grid, first, row.shape[1])
+    found = find_periods(LogScale.of(row).forward(row)[0], grid.steps_per_day, wall, first)
     return tuple(Period(p.steps, p.share, grid.step_s) for p in found)
 
 

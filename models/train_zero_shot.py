@@ -1,5 +1,7 @@
 """Train the shipped zero-shot model: ``python models/train_zero_shot.py [--traces FOLDER] [--without SET]``.
 
+``--check`` trains it again from its card, writes nothing, and says whether the same bytes came out.
+
 From every trace, without its last 14 days, histories of different ages are cut, so that the model learns what to make
 of a stream that is three days old as well as of one that is eight weeks old. Own data beat it from about the first
 week on; until then it is what the ladder asks.
@@ -13,12 +15,14 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -28,7 +32,7 @@ from forecaster.methods.boosting import Boosting  # noqa: E402
 from forecaster.methods.grid import Grid  # noqa: E402
 from forecaster.methods.seasonal_naive import SeasonalNaive  # noqa: E402
 from forecaster.methods.trained_blend import TrainedBlend  # noqa: E402
-from forecaster.registry import Card, ModelRegistry  # noqa: E402
+from forecaster.registry import Card, ModelRegistry, as_bytes, running_versions  # noqa: E402
 from forecaster.series import ArrivalSeries  # noqa: E402
 from forecaster.training import data_digest  # noqa: E402
 from forecaster.zero_shot import STREAM  # noqa: E402
@@ -60,23 +64,29 @@ LICENCES = {
 }
 
 
-def main() -> None:
-    """Train, save, make current, and remove what was current before."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--traces", type=Path, default=Path(os.environ.get("HEADWAY_TRACES", ROOT.parent / "shared" / "traces"))
-    )
-    parser.add_argument("--without", action="append", default=[], help="a set to leave out")
-    parser.add_argument("--out", type=Path, default=ROOT / "models")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """The model, the histories it learned from, and what its card says of each set."""
+
+    method: TrainedBlend
+    histories: list[ArrivalSeries]
+    used: dict[str, dict[str, object]]
+
+    @property
+    def data_sha256(self) -> str:
+        """Digest of all that was learned from."""
+        return hashlib.sha256("".join(data_digest(h) for h in self.histories).encode()).hexdigest()
+
+
+def trained(traces: Path, without: Sequence[str], seed: int) -> Trained:
+    """Cut histories out of every trace of a folder and learn from them."""
     histories: list[ArrivalSeries] = []
     used: dict[str, dict[str, object]] = {}
-    for file in sorted(args.traces.glob("*.csv.gz")):
+    for file in sorted(traces.glob("*.csv.gz")):
         name = file.name.removesuffix(".csv.gz")
-        if name in SKIPPED or name in args.without:
+        if name in SKIPPED or name in without:
             continue
-        made = cut(file, ZONES.get(name, "UTC"), args.seed)
+        made = cut(file, ZONES.get(name, "UTC"), seed)
         histories += made
         used[name] = {
             "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
@@ -86,20 +96,43 @@ def main() -> None:
         print(f"{name}: {len(made)} histories", file=sys.stderr, flush=True)
     method = TrainedBlend(
         (SeasonalNaive("day"), SeasonalNaive("week"), Grid(), Boosting(iterations=200, rate=0.08, max_points=300_000)),
-        seed=args.seed,
+        seed=seed,
     ).fit(histories)
+    return Trained(method, histories, used)
+
+
+def main() -> None:
+    """Train, save, make current, and remove what was current before; or compare with what is current."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--traces", type=Path, default=Path(os.environ.get("HEADWAY_TRACES", ROOT.parent / "shared" / "traces"))
+    )
+    parser.add_argument("--without", action="append", default=[], help="a set to leave out")
+    parser.add_argument("--out", type=Path, default=ROOT / "models")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--check", action="store_true", help="train again, compare with what is current, write nothing")
+    args = parser.parse_args()
     registry = ModelRegistry(args.out)
+    if args.check:
+        sys.exit(check(registry, args.traces))
+    with threadpool_limits(1):
+        made = trained(args.traces, args.without, args.seed)
+    histories = made.histories
     now = datetime.now(UTC)
-    digest = hashlib.sha256("".join(data_digest(h) for h in histories).encode()).hexdigest()
     old = registry.versions(STREAM)
     card = registry.save(
         STREAM,
-        method,
+        made.method,
         Card(
             topic=STREAM.topic,
             cluster=STREAM.cluster,
-            method=method.name,
-            params={"iterations": 200, "ages_days": list(AGES_DAYS), "held_back_days": HELD_BACK_DAYS, "sets": used},
+            method=made.method.name,
+            params={
+                "iterations": 200,
+                "ages_days": list(AGES_DAYS),
+                "held_back_days": HELD_BACK_DAYS,
+                "sets": made.used,
+            },
             step_s=3600,
             timezone="UTC",
             data_start=min(h.start for h in histories).isoformat(),
@@ -107,10 +140,10 @@ def main() -> None:
             data_steps=sum(h.steps for h in histories),
             partitions=len(histories),
             known_share=round(float(np.mean([h.coverage for h in histories])), 6),
-            data_sha256=digest,
+            data_sha256=made.data_sha256,
             seed=args.seed,
             created_at=now.isoformat(),
-            licence="; ".join(sorted({str(u["licence"]) for u in used.values()})),
+            licence="; ".join(sorted({str(u["licence"]) for u in made.used.values()})),
         ),
     )
     registry.promote(STREAM, card.version, now)
@@ -119,6 +152,24 @@ def main() -> None:
             path.unlink()
         (registry.folder(STREAM) / version).rmdir()
     print(json.dumps({"version": card.version, "bytes": card.bytes, "histories": len(histories)}))
+
+
+def check(registry: ModelRegistry, traces: Path) -> int:
+    """Train what the current card describes again; print whether data and bytes are the same; return the exit code."""
+    card = registry.load(STREAM).card
+    with threadpool_limits(1):
+        made = trained(traces, [f for f in LICENCES if f not in card.params["sets"]], card.seed)
+    sha256 = hashlib.sha256(as_bytes(made.method)).hexdigest()
+    here = running_versions()
+    found = {
+        "version": card.version,
+        "same_data": made.data_sha256 == card.data_sha256,
+        "same_bytes": sha256 == card.sha256,
+        "sha256": sha256,
+        "other_versions": [f"{k} {v} {here[k]}" for k, v in card.versions.items() if k in here and here[k] != v],
+    }
+    print(json.dumps(found))
+    return 0 if found["same_bytes"] else 1
 
 
 def cut(file: Path, timezone: str, seed: int) -> list[ArrivalSeries]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
+import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 from forecaster import shipped_files, zero_shot
 from forecaster.forecast import Forecast, Rung
 from forecaster.ladder import Ladder
-from forecaster.registry import ModelRegistry
+from forecaster.registry import ModelRegistry, as_bytes
 from forecaster.series import ArrivalSeries
 from forecaster.timegrid import TimeGrid
 
@@ -57,6 +60,27 @@ def test_its_card_names_data_licences_and_what_was_held_back() -> None:
     assert card.licence is not None
     assert "CC BY 4.0" in card.licence
     assert registry.versions(zero_shot.STREAM) == (card.version,)
+
+
+def test_the_script_that_made_it_makes_the_same_bytes_twice(tmp_path: Path) -> None:
+    """On one small trace; ``python models/train_zero_shot.py --check`` trains all of it and compares with the card."""
+    found = importlib.util.spec_from_file_location("train_zero_shot", MODELS / "train_zero_shot.py")
+    assert found is not None
+    assert found.loader is not None
+    script = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = script
+    found.loader.exec_module(script)
+    start = np.datetime64("2026-01-01T00:00:00")
+    hours = np.arange(30 * 24)
+    counts = np.random.default_rng(0).poisson(100 + 90 * np.sin(hours / 24 * 2 * np.pi))
+    lines = [f"{start + np.timedelta64(int(h), 'h')}Z,one,{count}" for h, count in zip(hours, counts, strict=True)]
+    with gzip.open(tmp_path / "small.csv.gz", "wt") as file:
+        file.write("\n".join(["timestamp,series,value", *lines]) + "\n")
+    one, two = (script.trained(tmp_path, (), seed=0) for _ in range(2))
+    assert one.data_sha256 == two.data_sha256
+    assert max(h.end for h in one.histories) == datetime(2026, 1, 17, tzinfo=UTC)  # 14 of 30 days are held back
+    assert as_bytes(one.method) == as_bytes(two.method)
+    assert as_bytes(one.method) != as_bytes(script.trained(tmp_path, (), seed=1).method)
 
 
 def test_a_stream_of_its_own_model_does_not_ask_it() -> None:
