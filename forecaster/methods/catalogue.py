@@ -12,6 +12,7 @@ from forecaster.methods.boosting import Boosting
 from forecaster.methods.grid import Grid
 from forecaster.methods.kernel_ridge import KernelRidge
 from forecaster.methods.last_value import LastValue
+from forecaster.methods.pretrained import Pretrained
 from forecaster.methods.seasonal_naive import SeasonalNaive
 from forecaster.methods.short_lead import ShortLead
 from forecaster.methods.trained_blend import TrainedBlend
@@ -23,7 +24,7 @@ def _median_blend() -> Method:
 
 
 def _blend() -> Method:
-    members = (SeasonalNaive("day"), SeasonalNaive("week"), Grid(), Boosting(), KernelRidge())
+    members = (SeasonalNaive("day"), SeasonalNaive("week"), Grid(), Boosting(), KernelRidge(), Pretrained())
     return TrainedBlend(members)
 
 

@@ -244,6 +244,10 @@ class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
             return NoForecast(history.topic, history.end, reason, start + timedelta(days=need))
         return None
 
+    def _known_errors(self, fine: Floats, origins: Sequence[int], ready: Prepared) -> Floats:
+        """Return how far paths from past origins were off, the shape of ``fine``."""
+        return past_errors(fine, origins, ready)
+
     def _quantiles(self, ready: Prepared, levels: tuple[float, ...], reasons: list[str]) -> Floats:
         """Return counts per step, shape (rows, fine horizon, levels)."""
         origins, horizon = origins_of(ready)
@@ -256,7 +260,7 @@ class PathwiseMethod(BaseEstimator):  # type: ignore[misc,unused-ignore]
                 reasons.append(f"{count} of {len(ready.rows)} partitions are too young; their recent mean is repeated")
         extend(drawn, ready.working.steps_per_day)
         fine = refine(drawn, ready)
-        errors = past_errors(fine[:, :-1], origins[:-1], ready)
+        errors = self._known_errors(fine[:, :-1], origins[:-1], ready)
         offsets = Spread.of(errors.reshape(errors.shape[0], -1)).offsets(levels)
         now = fine[:, -1][:, ready.panel.ahead]
         return ready.scale.inverse(now[:, :, None] + offsets[:, None, :])
@@ -381,7 +385,8 @@ def assemble(
         partitions, total = counts, counts[0]
     keep = [asked.index(float(q)) for q in levels]
     said = list(reasons)
-    missing = [p for i, p in enumerate(history.partitions) if i not in set(ready.rows)]
+    present = set(ready.rows)
+    missing = [p for i, p in enumerate(history.partitions) if i not in present]
     if missing:
         said.append(f"no forecast for partition {', '.join(map(str, missing[:8]))}: nothing was ever recorded")
     step_s = history.grid.step_s

@@ -34,6 +34,7 @@ _REPLAY_DAYS = 3
 _REPLAY_GAP_S = 600
 _REPLAY_POINTS = 24_000
 _OWN_ROWS = 24
+_SOME_ROWS = 24
 _MOST_ROWS = 64
 
 
@@ -114,7 +115,8 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         model: HistGradientBoostingRegressor | None = getattr(self, "model_", None)
         if step_s >= REACH_S or horizon_steps * step_s > REACH_S:
             return NoForecast(history.topic, history.end, "short-lead forecasts reach one hour, in steps below an hour")
-        ready = prepare(_recent(history, _SEEN_DAYS + _REPLAY_DAYS), horizon_steps, 1)
+        own = len(history.partitions) < _OWN_ROWS
+        ready = prepare(_recent(history, _SEEN_DAYS + (_REPLAY_DAYS if own else 0)), horizon_steps, 1)
         if ready is None:
             return NoForecast(history.topic, history.end, "no recorded step yet", None)
         if model is None or self.spread_ is None:
@@ -128,7 +130,7 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         spread = self.spread_.spread(made)[:, 0]
         wanted = ready.panel.ahead
         path, spread = _between(path, knots, wanted), _between(spread, knots, wanted)
-        unit = self._thresholds(ready, knots, asked)
+        unit = self._thresholds(ready if own else self._looked_at(history), knots, asked, own)
         quantiles = ready.scale.inverse(path[:, :, None] + spread[:, :, None] * unit[:, None, :])
         return assemble(self.name, self.rung, history, ready, quantiles, asked, levels, ())
 
@@ -177,35 +179,41 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         ).fit(x[:, columns], y)
         return _Fitted(model, columns)
 
-    def _thresholds(self, ready: Prepared, knots: list[int], levels: Sequence[float]) -> Floats:
+    def _looked_at(self, history: ArrivalSeries) -> Prepared | None:
+        """Return some of many partitions, with the days that are replayed; None if nobody saw these."""
+        rows = len(history.partitions)
+        some = np.sort(np.random.default_rng(self.seed).choice(rows, _SOME_ROWS, replace=False))
+        return prepare(_recent(history.select(some.tolist()), _SEEN_DAYS + _REPLAY_DAYS), 1, 1)
+
+    def _thresholds(self, ready: Prepared | None, knots: list[int], levels: Sequence[float], own: bool) -> Floats:
         """Return the online correction, shape (rows or 1, levels): what the errors of the last days make of the table.
 
         Few rows have thresholds of their own; of many, some are looked at for all.
         """
         start = table_offsets([(self.table_, 1.0)], levels)
+        if ready is None:
+            return start[None]
         working = ready.working
         day, rows, end = working.steps_per_day, working.logs.shape[0], working.logs.shape[1]
         begin = max(end - _REPLAY_DAYS * day, day // 24)
-        own = rows <= _OWN_ROWS
-        chosen = np.arange(rows) if own else np.sort(np.random.default_rng(self.seed).choice(rows, 32, replace=False))
-        most = max(24, (_REPLAY_POINTS if own else _REPLAY_POINTS // 3) // (len(chosen) * len(knots)))
+        most = max(24, (_REPLAY_POINTS if own else _REPLAY_POINTS // 3) // (rows * len(knots)))
         gap = max(1, _REPLAY_GAP_S * day // 86_400, -(-(end - begin) // most))
         origins = np.arange(end - gap, begin, -gap)[::-1]
         if origins.size < 24 or self.spread_ is None or self.model_ is None:
             return start[None]
-        made = lead_features(working.logs[chosen], day, origins.tolist(), knots)
+        made = lead_features(working.logs, day, origins.tolist(), knots)
         path = made.logs(self.model_.predict(made.values[:, self.columns_]))
         at = origins[:, None] + knots
-        truth = ready.only(chosen).logs_seen()[:, np.minimum(at, end - 1)]
+        truth = ready.logs_seen()[:, np.minimum(at, end - 1)]
         scores = np.where(at < end, (truth - path) / self.spread_.spread(made), np.nan)
         since = end - int((ready.end_s - self.trained_until_s_) * day // 86_400)
-        scores = np.where(at < since, scores * self.optimism_, scores).reshape(len(chosen), -1)
+        scores = np.where(at < since, scores * self.optimism_, scores).reshape(rows, -1)
         when = ((at - end) // gap).ravel()
         asked_at = np.repeat((origins - end) // gap, len(knots))
         weight = np.tile(_shares(knots), len(origins))
         if not own:
             scores = scores.reshape(1, -1)
-            when, asked_at, weight = (np.tile(of, len(chosen)) for of in (when, asked_at, weight))
+            when, asked_at, weight = (np.tile(of, rows) for of in (when, asked_at, weight))
         return track(scores, when, start, levels, asked_at=asked_at, weight=weight)
 
 

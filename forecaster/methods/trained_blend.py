@@ -27,7 +27,7 @@ from forecaster.methods.pathwise import (
     prepare,
     refine,
 )
-from forecaster.methods.spread_model import SpreadModel, error_table, table_offsets
+from forecaster.methods.spread_model import SpreadModel, error_table, optimism, table_offsets
 from forecaster.methods.tracking import track
 from forecaster.series import ArrivalSeries
 
@@ -37,6 +37,7 @@ _OWN_ROWS = 24  # so many rows are corrected each by its own errors
 _SOME_ROWS = 48  # of more rows, so many are looked at; more would not sharpen the correction
 _REPLAY_POINTS = 12_000
 _GAIN = 0.15  # 0.1 leaves grown noise uncovered for a week; 0.2 costs a fifth of the pinball loss on wild services
+_MOST_OPTIMISM = 1.5  # 2 and 3 cover no more on the days after, and cost up to half of the pinball loss
 _FEWEST_ERRORS = 200  # a spread learned on a single week of hours covers too little
 
 
@@ -79,8 +80,18 @@ class TrainedBlend(PathwiseMethod):
         if not made:
             self.fitted_ = list(self.members)
             return self
-        self._learn_spread(made, round(self.horizon_days * day))
+        horizon = round(self.horizon_days * day)
+        held = [(r, _held_out(r, horizon)) for r in made]
+        held = [(r.only(_some_rows(r, self.seed, 400)), origins) for r, origins in held if origins]
+        missed = self._learn_spread(held, made, horizon)
         self.fitted_ = self._fitted([r.working for r in made])
+        if self.spread_ is None and missed:
+            self.trained_until_s_ = max(r.end_s for r in made)
+            learned = [
+                past_errors(refine(_blend(self.fitted_, part.working, origins, horizon), part), origins, part)
+                for part, origins in held
+            ]
+            self.optimism_ = min(optimism(missed, learned), _MOST_OPTIMISM)
         return self
 
     def paths(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> Floats:
@@ -95,20 +106,19 @@ class TrainedBlend(PathwiseMethod):
             out.append(fresh.fit_panels(panels) if hasattr(fresh, "fit_panels") else fresh)
         return out
 
-    def _learn_spread(self, made: Sequence[Prepared], horizon: int) -> None:
-        """Learn how far held-out truths lie from paths of members that have not seen them."""
-        held = [(r, _held_out(r, horizon)) for r in made]
-        held = [(r, origins) for r, origins in held if origins]
-        if not held:
-            return
-        members = self._fitted([r.working.until(origins[0]) for r, origins in held])
-        parts = [(r.only(_some_rows(r, self.seed, 400)), origins) for r, origins in held]
+    def _learn_spread(
+        self, parts: Sequence[tuple[Prepared, list[int]]], made: Sequence[Prepared], horizon: int
+    ) -> list[Floats]:
+        """Learn how far held-out truths lie from paths of members that have not seen them; return by how much."""
+        if not parts:
+            return []
+        members = self._fitted([r.working.until(origins[0]) for r in made if (origins := _held_out(r, horizon))])
         missed = [
             past_errors(refine(_blend(members, part.working, origins, horizon), part), origins, part)
             for part, origins in parts
         ]
         if sum(int(np.isfinite(e).sum()) for e in missed) < _FEWEST_ERRORS:
-            return
+            return missed
         features = [
             features_at(part.working.logs, part.working.steps_per_day, origins, range(horizon))
             for part, origins in parts
@@ -122,6 +132,16 @@ class TrainedBlend(PathwiseMethod):
             for f, e in zip(features, missed, strict=True)
         ]
         self.table_ = error_table(np.concatenate(scores), self.seed)
+        return missed
+
+    def _known_errors(self, fine: Floats, origins: Sequence[int], ready: Prepared) -> Floats:
+        """Enlarge the errors of days that the members have learned by what held-out days showed."""
+        errors = past_errors(fine, origins, ready)
+        step_s = 86_400 / (ready.working.steps_per_day * ready.factor)
+        at = (np.asarray(origins)[:, None] - ready.working.logs.shape[1]) * ready.factor + np.arange(errors.shape[2])
+        known = ready.end_s + at * step_s < getattr(self, "trained_until_s_", -np.inf)
+        out: Floats = np.where(known, errors * getattr(self, "optimism_", 1.0), errors)
+        return out
 
     def _quantiles(self, ready: Prepared, levels: tuple[float, ...], reasons: list[str]) -> Floats:
         spread_model: SpreadModel | None = getattr(self, "spread_", None)
