@@ -36,7 +36,16 @@ def _cases():
     gap[:, -2 * DAY :] = np.nan
     step = base.copy()
     step[:, 5 * DAY :] *= 10
+    week = daily(days=17, rows=2, step_s=FIVE)
+    week[:, 9 * DAY : 16 * DAY] = np.nan
+    born = base.copy()
+    born[1, : -3 * 12] = np.nan
+    vanished = base.copy()
+    vanished[1, DAY:] = np.nan
     return {
+        "week_of_gaps": week,
+        "born_late": born,
+        "vanished": vanished,
         "constant": np.full((2, 10 * DAY), 7.0),
         "zeros": np.zeros((2, 10 * DAY)),
         "spike": spike,
@@ -54,7 +63,7 @@ def test_a_hard_history_gives_a_bounded_forecast(fitted, case):
     result = fitted.predict(h, 12, (0.1, 0.5, 0.9, 0.99))
     assert isinstance(result, Forecast)
     assert np.isfinite(result.rates).all() and (result.rates >= 0).all()
-    top = h.counts.max(axis=1) / FIVE
+    top = h.counts.max(axis=1)[list(result.partitions)] / FIVE
     assert (result.rates <= HISTORY_MULTIPLE * top[:, None, None] * (1 + 1e-9)).all()
     if case == "zeros":
         assert (result.rates == 0).all()
@@ -78,6 +87,27 @@ def test_better_than_the_last_value_and_covers_what_it_says():
 def test_partition_medians_add_up_to_the_topic(fitted):
     said = fitted.predict(history(), 12, (0.5, 0.9))
     np.testing.assert_allclose(said.at_level(0.5).sum(axis=0), said.total[:, 0], rtol=1e-6)
+
+
+def test_no_leakage_values_after_the_origin_change_nothing(fitted):
+    counts = daily(days=11, rows=2, step_s=FIVE)
+    changed = counts.copy()
+    changed[:, 10 * DAY :] = 1e9
+    origin = series(counts[:, : 10 * DAY], step_s=FIVE).end
+    a, b = (fitted.predict(series(c, step_s=FIVE).until(origin), 12) for c in (counts, changed))
+    np.testing.assert_array_equal(a.rates, b.rates)
+
+
+def test_of_many_partitions_some_are_looked_at_for_all(fitted):
+    counts = daily(days=12, rows=40, step_s=FIVE, noise=0.1)
+    counts[7] = np.nan  # of which nothing was ever recorded
+    result = fitted.predict(series(counts, step_s=FIVE), 12, (0.5, 0.95))
+    assert isinstance(result, Forecast)
+    assert result.partitions == tuple(p for p in range(40) if p != 7)
+    assert "no forecast for partition 7" in result.reasons[0]
+    np.testing.assert_allclose(result.at_level(0.5).sum(axis=0), result.total[:, 0], rtol=1e-6)
+    many = ShortLead(iterations=20, max_points=5_000).fit([series(daily(days=6, rows=70, step_s=FIVE), step_s=FIVE)])
+    assert isinstance(many.predict(history(), 12), Forecast)
 
 
 def test_beyond_an_hour_hourly_steps_and_untrained_are_reasons(fitted):

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from forecaster.forecast import Forecast
+from forecaster.intervals import HISTORY_MULTIPLE
 from forecaster.methods.base import LogPanel
 from forecaster.methods.blend import median_of
 from forecaster.methods.boosting import Boosting
 from forecaster.methods.grid import Grid
 from forecaster.methods.kernel_ridge import KernelRidge
+from forecaster.methods.pretrained import Pretrained
 from forecaster.methods.seasonal_naive import SeasonalNaive
 from forecaster.methods.trained_blend import TrainedBlend
 
-from .histories import daily, series
+from .histories import HARD_CASES, daily, series
 
 DAY = 24
 
@@ -75,3 +77,60 @@ def test_a_mute_member_is_left_out():
     history = series(daily(days=28, rows=1, noise=0.05))
     said = TrainedBlend((SeasonalNaive("day"), Mute("week"))).fit([history]).predict(history, DAY, (0.5, 0.9))
     assert isinstance(said, Forecast) and np.isfinite(said.rates).all()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "constant",
+        "zeros",
+        "one_spike",
+        "week_of_gaps",
+        "week_of_gaps_at_the_end",
+        "counts_of_1e12",
+        "never_seen_partition",
+    ],
+)
+def test_what_was_learned_from_a_hard_history_is_finite_and_bounded(case):
+    history = series(HARD_CASES[case])
+    said = TrainedBlend((SeasonalNaive("day"), Boosting(iterations=10), KernelRidge(features=50))).fit([history])
+    result = said.predict(history, DAY, (0.5, 0.9, 0.99))
+    assert isinstance(result, Forecast)
+    assert np.isfinite(result.rates).all() and (result.rates >= 0).all()
+    top = history.counts.max(axis=1)[list(result.partitions)] / 3600
+    assert (result.rates <= HISTORY_MULTIPLE * top[:, None, None] * (1 + 1e-9)).all()
+
+
+def test_errors_on_learned_days_are_enlarged_where_they_are_too_few_for_a_spread():
+    """A single stream of hours: what a member reproduces by heart says nothing about the days to come."""
+
+    class ByHeart(SeasonalNaive):
+        def fit_panels(self, panels):
+            self.known_ = panels[0].logs
+            return self
+
+        def paths(self, panel, origins, horizon):
+            drawn = super().paths(panel, origins, horizon)
+            for k, origin in enumerate(origins):
+                learned = self.known_[:, origin : origin + horizon]
+                drawn[:, k, : learned.shape[1]] += 0.5 * (learned - drawn[:, k, : learned.shape[1]])
+            return drawn
+
+    noisy = series(daily(days=42, rows=1, noise=0.4))
+    learned = noisy.between(noisy.first_index, noisy.end_index - 7 * DAY)
+    method = TrainedBlend((ByHeart("day"),)).fit([learned])
+    assert method.spread_ is None and method.optimism_ == 1.5
+    hits = []
+    for origin in range(learned.end_index, noisy.end_index, DAY):
+        said = method.predict(noisy.between(noisy.first_index, origin), DAY, (0.5, 0.9))
+        hits.append(noisy.between(origin, origin + DAY).counts[0] / 3600 <= said.at_level(0.9)[0])
+    assert np.mean(hits) > 0.8
+
+
+def test_few_partitions_ask_the_shipped_trees_and_many_do_not():
+    few, many = (Pretrained().fit_panels([LogPanel(np.ones((rows, 21 * DAY)), DAY)]) for rows in (9, 10))
+    panel = LogPanel(np.log1p(daily(days=21, rows=2)), DAY)
+    assert np.isfinite(few.paths(panel, [21 * DAY], DAY)).all()
+    assert np.isnan(many.paths(panel, [21 * DAY], DAY)).all()
+    half_hours = LogPanel(np.ones((1, 21 * 48)), 48)
+    assert np.isnan(few.paths(half_hours, [21 * 48], 48)).all()
