@@ -350,6 +350,19 @@ def past_errors(fine: Floats, origins: Sequence[int], ready: Prepared) -> Floats
     return errors
 
 
+def agreed(paths: Floats, ready: Prepared) -> Floats:
+    """Return past paths as they would have been told, partitions and topic made to agree; rows come first.
+
+    Where only some rows are looked at, they stay as they are.
+    """
+    if not ready.has_total or len(paths) != len(ready.rows) + 1:
+        return paths
+    counts = ready.scale.inverse(paths).reshape(len(paths), -1, 1)
+    partitions, total = reconcile(counts[:-1], counts[-1], 0)
+    told: Floats = ready.scale.forward(np.concatenate([partitions, total[None]]).reshape(paths.shape))
+    return told
+
+
 def assemble(
     name: str,
     rung: Rung,

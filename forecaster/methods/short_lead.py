@@ -20,7 +20,7 @@ from forecaster.features import Features
 from forecaster.forecast import ForecastResult, NoForecast, Rung
 from forecaster.lead_features import lead_features
 from forecaster.methods.base import DEFAULT_LEVELS
-from forecaster.methods.pathwise import Prepared, assemble, checked_levels, prepare
+from forecaster.methods.pathwise import Prepared, agreed, assemble, checked_levels, prepare
 from forecaster.methods.spread_model import SpreadModel, error_table, optimism, table_offsets
 from forecaster.methods.tracking import track
 from forecaster.series import ArrivalSeries
@@ -202,15 +202,19 @@ class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]
         if origins.size < 24 or self.spread_ is None or self.model_ is None:
             return start[None]
         made = lead_features(working.logs, day, origins.tolist(), knots)
-        path = made.logs(self.model_.predict(made.values[:, self.columns_]))
-        at = origins[:, None] + knots
+        leads = _with_midpoints(knots)
+        path, spread = (
+            _between(of.reshape(-1, len(knots)), knots, leads).reshape(rows, len(origins), len(leads))
+            for of in (made.logs(self.model_.predict(made.values[:, self.columns_])), self.spread_.spread(made))
+        )
+        at = origins[:, None] + leads
         truth = ready.logs_seen()[:, np.minimum(at, end - 1)]
-        scores = np.where(at < end, (truth - path) / self.spread_.spread(made), np.nan)
+        scores = np.where(at < end, (truth - agreed(path, ready)) / spread, np.nan)
         since = end - int((ready.end_s - self.trained_until_s_) * day // 86_400)
         scores = np.where(at < since, scores * self.optimism_, scores).reshape(rows, -1)
         when = ((at - end) // gap).ravel()
-        asked_at = np.repeat((origins - end) // gap, len(knots))
-        weight = np.tile(_shares(knots), len(origins))
+        asked_at = np.repeat((origins - end) // gap, len(leads))
+        weight = np.tile(_shares(leads), len(origins))
         if not own:
             scores = scores.reshape(1, -1)
             when, asked_at, weight = (np.tile(of, rows) for of in (when, asked_at, weight))
@@ -237,10 +241,15 @@ def _knots(step_s: int) -> list[int]:
     return sorted({max(1, round(s / step_s)) - 1 for s in _KNOTS_S})
 
 
-def _shares(knots: Sequence[int]) -> Floats:
-    """Return how many steps of the horizon each knot stands for: early minutes have more knots than late ones."""
-    between = [(a + b) / 2 for a, b in pairwise(knots)]
-    return np.diff([knots[0] - 0.5, *between, knots[-1] + 0.5])
+def _with_midpoints(knots: list[int]) -> NDArray[np.int64]:
+    """Return knots and the leads half-way between them, where what was interpolated is furthest off."""
+    return np.array(sorted({*knots, *((a + b) // 2 for a, b in pairwise(knots))}), dtype=np.int64)
+
+
+def _shares(leads: NDArray[np.int64]) -> Floats:
+    """Return how many steps of the horizon each lead stands for: early minutes have more of them than late ones."""
+    between = (leads[1:] + leads[:-1]) / 2
+    return np.diff([leads[0] - 0.5, *between, leads[-1] + 0.5])
 
 
 def _between(values: Floats, knots: list[int], wanted: NDArray[np.int64]) -> Floats:

@@ -22,6 +22,7 @@ from forecaster.methods.pathwise import (
     REPLAY_DAYS,
     PathwiseMethod,
     Prepared,
+    agreed,
     fill_young,
     past_errors,
     prepare,
@@ -210,7 +211,7 @@ class TrainedBlend(PathwiseMethod):
         working, factor = ready.working, ready.factor
         end, fine_day = working.logs.shape[1], working.steps_per_day * factor
         spread = np.repeat(self._spread_at(model, working, origins, past.shape[2]), factor, axis=2)
-        scores = past_errors(refine(past, ready), origins, ready) / spread
+        scores = past_errors(agreed(refine(past, ready), ready), origins, ready) / spread
         at = (np.asarray(origins)[:, None] - end) * factor + np.arange(scores.shape[2])  # of the truth; the end is 0
         stretch = max(1, fine_day // 6)
         when = (at // stretch).ravel()
