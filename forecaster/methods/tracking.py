@@ -36,6 +36,7 @@ def track(
     gain: float = GAIN,
     asked_at: Integers | None = None,
     weight: Floats | None = None,
+    rarity: float = 0.0,
 ) -> Floats:
     """Replay errors in the order in which they became known.
 
@@ -56,6 +57,9 @@ def track(
         Shape (events,): stretch in which the forecast of an event was made, at most ``when``; None stands for ``when``.
     weight
         Shape (events,): share of the horizon that an event stands for; equal by default.
+    rarity
+        Power of 0.1 over a level's share of misses by which its gain grows: where a day brings few misses of a level,
+        each must tell more.
 
     Returns
     -------
@@ -72,6 +76,7 @@ def track(
     asked = np.asarray(levels, dtype=np.float64)
     side = np.where(asked < 0.5, -1.0, 1.0)
     beyond = np.minimum(asked, 1.0 - asked)
+    gains = gain * (0.1 / beyond) ** rarity
     rows = scores.shape[0]
     size = np.tile(np.maximum(side * start, 0.0), (rows, 1))
     top = size.copy()
@@ -91,7 +96,7 @@ def track(
         np.maximum(top, signed.max(axis=1), out=top)
         then = history[stood[begin:end]].transpose(1, 0, 2)
         missed = ((signed > then) * use[:, :, None]).sum(axis=1) / np.where(total > 0, total, 1.0)[:, None]
-        size += np.where(total > 0, gain, 0.0)[:, None] * np.maximum(size, _LEAST) * (missed - beyond)
+        size += (total > 0)[:, None] * gains * np.maximum(size, _LEAST) * (missed - beyond)
         np.clip(size, 0.0, top, out=size)
     out: Floats = np.maximum.accumulate(np.where(asked == 0.5, 0.0, side * size), axis=1)
     return out

@@ -49,6 +49,12 @@ def test_an_event_counts_as_much_of_the_horizon_as_it_stands_for():
     np.testing.assert_allclose(found, 1.0 + GAIN * (0.25 - 0.1))
 
 
+def test_rare_levels_may_move_by_more():
+    scores, when = np.array([[5.0]]), np.zeros(1, dtype=np.int64)
+    found = track(scores, when, np.array([1.0, 1.0]), (0.9, 0.99), 0.1, rarity=0.5)
+    np.testing.assert_allclose(found, [[1 + 0.1 * 0.9, 1 + 0.1 * 10**0.5 * 0.99]])
+
+
 def test_each_row_has_its_own_threshold():
     random = np.random.default_rng(0)
     scores = random.normal(size=(2, 600)) * np.array([[0.2], [3.0]])
