@@ -116,9 +116,11 @@ def traces() -> dict[str, Any]:
     mean = {n: _mean(v[n] for v in mase.values()) for n in names}
     against = {n: _mean(v[n] / v["yesterday"] for v in mase.values()) for n in names}
     print(f"  {'mean over sets':26s} " + "  ".join(f"{n} {v:.3f}" for n, v in mean.items()))
+    calm = {n: _mean(mase[s][n] for s in TUNED_ON) for n in names}
+    print(f"  {'mean over tuned_on':26s} " + "  ".join(f"{n} {v:.3f}" for n, v in calm.items()))
     print(f"  {'against yesterday':26s} " + "  ".join(f"{n} {v:.3f}" for n, v in against.items()))
     return {
-        "traces_mase": {"mean": mean, "against_yesterday": against, "sets": mase},
+        "traces_mase": {"mean": mean, "tuned_on": calm, "against_yesterday": against, "sets": mase},
         "coverage_day": coverage,
         "pinball_day": pinball,
     }
