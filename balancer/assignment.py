@@ -75,6 +75,7 @@ def assign(
     move_budget: int | None = None,
     racks: Mapping[TopicPartition, str] | None = None,
     exact: bool = False,
+    explain: bool = True,
 ) -> AssignmentResult:
     """Assign every partition to exactly one member that is not draining.
 
@@ -98,6 +99,8 @@ def assign(
         Rack of each partition's leader: a wish, never a reason to move or to overload.
     exact
         Solve small cases (up to 4,000 pairs of partition and member) to the optimum with HiGHS.
+    explain
+        False leaves out price, bound, utilization, hot partitions and reasons: the assignment and its moves alone.
 
     Raises
     ------
@@ -154,6 +157,8 @@ def assign(
         owned[at].append(p)
     after = {m: tuple(own) for m, own in zip(ids, owned, strict=True)}
     moves = difference(before, after)
+    if not explain:
+        return AssignmentResult(after, moves, None, None, {}, (), hold=unknown_capacity)
     stopped = sum(loads[m.partition] or 0.0 for m in moves if m.source is not None)
     reasons = _why(moves, before, order, load, owner, room, skew_limit) + reasons
     if room is None:

@@ -53,10 +53,10 @@ def hot_in(
     if forecast is None or not policy.cap_at_partitions:
         return ()
     fastest = _fastest(snapshot, capacity)
-    level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
-    rates = forecast.rates[:, :, level]
-    if float(rates.max(initial=0.0)) <= policy.hot_share * fastest:
+    level = forecast.nearest_level(knobs.near_level)
+    if float(forecast.peaks(level, 0, forecast.steps).max(initial=0.0)) <= policy.hot_share * fastest:
         return ()
+    rates = forecast.rates[:, :, level]
     by_number = {tp.partition: tp for tp in snapshot.partitions}
     names = [by_number.get(p, TopicPartition(forecast.topic, p)) for p in forecast.partitions]
     return hot_partitions(names, rates, forecast.origin, forecast.step, fastest, policy.hot_share)

@@ -53,7 +53,7 @@ class CapacityCurve:
         """
         if self.each is not None:
             return np.minimum(np.ceil(demand / self.each - 1e-12), self.max_members).astype(np.int64)
-        size = np.searchsorted(self.reach, np.asarray(demand) * (1 - 1e-12), side="left")
+        size = self.reach.searchsorted(np.asarray(demand) * (1 - 1e-12), side="left")
         return self.useful[np.minimum(size, self.max_members)]
 
     def serves(self, members: Integers, demand: Floats) -> Floats:

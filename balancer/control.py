@@ -103,6 +103,8 @@ class ControlLoop:
     """Told of every decision that was written to the log."""
     keeps_log: bool = True
     """Whether decisions and memory go to the plan store; a simulation of a month does without."""
+    explains: bool = True
+    """Whether plans say why; a simulation whose plans nobody reads does without."""
     keep_inputs: timedelta = timedelta(days=14)
     """For how long the whole inputs of a decision that changed, refused or held something stay replayable."""
     keep_quiet_inputs: timedelta = timedelta(minutes=15)
@@ -143,8 +145,10 @@ class ControlLoop:
             self.timezone,
             self.routing(),
         )
-        forecast, made = inputs.forecast, planned(inputs)
-        made = replace(made, plan=self.advise(made.plan, now))
+        forecast, made = inputs.forecast, planned(inputs, explain=self.explains)
+        advised = self.advise(made.plan, now)
+        if advised is not made.plan:
+            made = replace(made, plan=advised)
         try:
             version = self.plans.publish(made.plan, token)
         except PlanStoreUnavailable as gone:

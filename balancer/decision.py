@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from balancer.capacity import CapacityCurve
 from balancer.demand import CELLS, Cells, is_backlog, level_path, level_weights, to_drain
 from balancer.floor import reactive_rate
 from balancer.knobs import Knobs
-from balancer.schedule import brought_forward
+from balancer.schedule import highest_of, reaches
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -58,6 +59,10 @@ class Frame:
     covered: Integers = field(init=False)
     near: int = field(init=False)
     """Cells whose demand a request made now must cover as a whole."""
+    reached: int = field(init=False)
+    """Cells that begin before a request made now, or at the next tick, has taken effect."""
+    reaches: tuple[Integers, ...] = field(init=False)
+    """Of :func:`balancer.schedule.reaches`, for ``covered``."""
     onward: float = field(init=False)
     """How far, from the last of them towards the next, demand has moved by the time that must still be covered."""
 
@@ -75,6 +80,8 @@ class Frame:
         if near < self.cells.count:
             onward = max(until - middles[near - 1], 0.0) / (middles[near] - middles[near - 1])
         object.__setattr__(self, "covered", reach)
+        object.__setattr__(self, "reaches", reaches(reach))
+        object.__setattr__(self, "reached", self.cells.within(self.lead_s + TICK_S))
         object.__setattr__(self, "near", near)
         object.__setattr__(self, "onward", float(onward))
 
@@ -172,11 +179,10 @@ def wanted(
     """
     cells = frame.cells
     demand = safe * (1.0 + (np.exp(log_margin) - 1.0) * profile[:, None])
-    near = cells.within(frame.lead_s + TICK_S)
     floor = knobs.floor * reactive_rate(seen.recent, frame.lead_s, expected=demand[0])
     working_rate = frame.curve.serves(seen.working, seen.recent[0])
     drain = to_drain(seen.lag, seen.recent[0], working_rate, frame.lead_s, frame.slo_s)
-    demand[:near] = np.maximum(demand[:near], floor) + drain
+    demand[: frame.reached] = np.maximum(demand[: frame.reached], floor) + drain
     if not knobs.trust.all():
         reactive = seen.recent[0] / knobs.utilization + seen.lag / REACTIVE_DRAIN_S
         demand = np.where(knobs.trust, demand, reactive)
@@ -189,7 +195,7 @@ def wanted(
     if at_least is not None:
         need = np.maximum(need, at_least[:, None])
     need = np.minimum(np.maximum(need, frame.min_replicas), frame.max_replicas)
-    ahead = brought_forward(need, frame.covered)
+    ahead = highest_of(need, frame.reaches)
     ahead[0] = _needed_now(need, load, frame, at_least)
     return Wanted(ahead, demand, floor, drain, is_backlog(seen.lag, working_rate, frame.slo_s))
 
@@ -207,7 +213,15 @@ def _needed_now(need: Integers, load: Floats, frame: Frame, at_least: Integers |
     return now
 
 
-def scarce_price(price: Floats | float, left: Integers | int, budget: int) -> Floats:
+@overload
+def scarce_price(price: float, left: int, budget: int) -> float: ...
+
+
+@overload
+def scarce_price(price: Floats, left: Integers, budget: int) -> Floats: ...
+
+
+def scarce_price(price: Floats | float, left: Integers | int, budget: int) -> Floats | float:
     """Return the price of a change when so many of the day's budget are left: the scarcer, the dearer.
 
     A budget that is simply used up would keep a large group large for hours; one whose last changes are dear is spent
@@ -218,8 +232,8 @@ def scarce_price(price: Floats | float, left: Integers | int, budget: int) -> Fl
     >>> scarce_price(np.array([1.0, 1.0, 1.0]), np.array([24, 12, 0]), 24).tolist()
     [1.0, 2.0, 24.0]
     """
-    scarce: Floats = np.asarray(price * budget / np.maximum(left, 1), dtype=np.float64)
-    return scarce
+    least: Integers | int = max(left, 1) if isinstance(left, int) else np.maximum(left, 1)
+    return price * budget / least
 
 
 def settled(

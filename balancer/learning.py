@@ -21,7 +21,7 @@ from balancer.decision import Frame, KnobArrays, Observed, safety_weights, scarc
 from balancer.demand import CELLS, corrected, correction_profile
 from balancer.floor import RECENT_MINUTES
 from balancer.knobs import Knobs
-from balancer.planner import promise_minutes
+from balancer.planner import promise_cell
 from balancer.rivals.window import HighestWithin
 from balancer.schedule import first_choices
 from balancer.simulator.batch import Floats, Integers, Seen, Setting, run_batch
@@ -101,8 +101,7 @@ class _Runs:
         self._dwell = np.array([k.dwell.total_seconds() for k in knobs])
         self._window = HighestWithin(self._dwell + 60, 60)
         self._margin = np.zeros(row.size)
-        self._lead = promise_minutes(frame.lead_s)
-        self._cell = int(np.searchsorted(CELLS.starts_s, self._lead * 60, side="right")) - 1
+        self._lead, self._cell = promise_cell(frame.lead_s)
         self._promised = np.zeros((self._lead, row.size))
         self._changed = np.zeros((1440, row.size), dtype=bool)
         self._left = np.full(row.size, budget)

@@ -58,9 +58,11 @@ class PlannerMemory:
         >>> memory.until(noon) == memory, memory.until(noon - timedelta(hours=1)) == PlannerMemory()
         (True, True)
         """
-        last = max((t for t, _ in (*self.rates, *self.history.moves)), default=now)
-        last = max((last, *(w.at for w in self.history.wishes), *(c.at for c in self.history.changes)))
-        if last <= now:
+        past = self.history  # everything is in the order of its time
+        timed = (self.rates, past.moves)
+        if not any(t[-1][0] > now for t in timed if t) and not any(
+            t[-1].at > now for t in (past.wishes, past.changes) if t
+        ):
             return self
         history = ScalingHistory(
             tuple(w for w in self.history.wishes if w.at <= now),
@@ -71,10 +73,11 @@ class PlannerMemory:
 
     def saw(self, at: datetime, rate: float) -> PlannerMemory:
         """Remember the rate of the complete minute before ``at``; a minute counts once."""
-        if self.has_seen(at):
-            return self
-        minute = at.replace(second=0, microsecond=0)
-        return replace(self, rates=(*self.rates, (minute, rate))[-RECENT_MINUTES:])
+        return self if self.has_seen(at) else replace(self, rates=self.rates_with(at, rate))
+
+    def rates_with(self, at: datetime, rate: float) -> tuple[tuple[datetime, float], ...]:
+        """Return the rates of the last complete minutes, with that of the minute before ``at``."""
+        return (*self.rates, (at.replace(second=0, microsecond=0), rate))[-RECENT_MINUTES:]
 
     def has_seen(self, at: datetime) -> bool:
         """Whether the complete minute before ``at`` has been taken in already."""
@@ -85,10 +88,10 @@ class PlannerMemory:
         rates = [rate for _, rate in reversed(self.rates)] or [0.0]
         return tuple(rates + [rates[-1]] * (RECENT_MINUTES - len(rates)))
 
-    def promised(self, now: datetime, due: datetime, rate: float) -> PlannerMemory:
-        """Remember what was forecast for ``due``; forget what fell due more than two minutes ago."""
-        kept = tuple(p for p in self.promises if p[0] > now - 2 * _MINUTE)
-        return replace(self, promises=(*kept, (due, rate)))
+    def promises_with(self, now: datetime, due: datetime, rate: float) -> tuple[tuple[datetime, float], ...]:
+        """Return the promises with what is forecast for ``due``, without what fell due more than two minutes ago."""
+        oldest = now - 2 * _MINUTE
+        return (*(p for p in self.promises if p[0] > oldest), (due, rate))
 
     def due(self, now: datetime) -> float | None:
         """Return what had been promised for now (within the last minute), or None."""

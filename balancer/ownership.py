@@ -10,7 +10,6 @@ from datetime import datetime
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from balancer.assignment import assign
 from balancer.group import GroupSnapshot, Member
@@ -36,8 +35,8 @@ def loads_of(
     until = steps[1].start if len(steps) > 1 else forecast.origin + forecast.horizon
     first = max(0, int((now - forecast.origin) / forecast.step))
     last = max(first + 1, math.ceil((until - forecast.origin) / forecast.step))
-    level = int(np.argmin(np.abs(np.array(forecast.levels) - knobs.near_level)))
-    peaks: NDArray[np.float64] = forecast.rates[:, min(first, forecast.steps - 1) : last, level].max(axis=1)
+    level = forecast.nearest_level(knobs.near_level)
+    peaks = forecast.peaks(level, min(first, forecast.steps - 1), last)
     by_number = dict(zip(forecast.partitions, peaks.tolist(), strict=True))
     return {tp: max(by_number.get(tp.partition, 0.0), p.arrival_rate or 0.0) for tp, p in snapshot.partitions.items()}
 
@@ -85,8 +84,10 @@ def with_owners(
     memory: PlannerMemory,
     capacity: float,
     now: datetime,
+    *,
+    explain: bool = True,
 ) -> tuple[list[PlannedStep], PlannerMemory, list[str]]:
-    """Give the members that work and stay (or all, if none does) their partitions."""
+    """Give the members that work and stay (or all, if none does) their partitions; say why, if ``explain``."""
     going = leavers(snapshot.members, steps[0].replicas)
     members = [m for m in snapshot.members if m.ready and not m.draining and m not in going] or list(snapshot.members)
     if not members or not loads:
@@ -105,6 +106,7 @@ def with_owners(
         capacity=capacity,
         skew_limit=policy.skew_limit,
         move_budget=moves_left(memory.history, now, policy),
+        explain=explain,
     )
     first = replace(steps[0], assignment=result.assignment, moves=result.moves)
     stopped = sum(m.source is not None for m in result.moves)

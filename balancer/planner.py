@@ -59,6 +59,7 @@ def plan(
     rules: Sequence[Rule] = (),
     timezone: str = "UTC",
     routing: Routing = UNROUTED,
+    explain: bool = True,
 ) -> Planned:
     """Plan a group's replicas over the horizon, and its assignment where that is ours.
 
@@ -82,6 +83,9 @@ def plan(
         Zone in which reasons name hours.
     routing
         Which topics may be split, and what is known of their keys.
+    explain
+        False leaves out what people read and no decision depends on: bound, reasons, proposals, lower bound. A
+        simulation of a month does.
 
     Examples
     --------
@@ -105,8 +109,7 @@ def plan(
     capacity, requested = policy.capacity_per_member, snapshot.replicas
     rate, rate_known = snapshot.arrival_rate
     lag, lag_known = snapshot.lag
-    memory = _gain(memory, snapshot, policy, capacity, lag if lag_known == 1 else None, now)
-    memory = memory.saw(now, rate)
+    memory = _gain(memory, snapshot, policy, capacity, lag if lag_known == 1 else None, now, rate)
     trusted, distrust, careful = _judge(forecast, snapshot, now)
     if min(rate_known, lag_known) < 1:
         careful.append(f"{min(rate_known, lag_known):.0%} of the partitions are known; no member is given up meanwhile")
@@ -130,7 +133,8 @@ def plan(
     if trusted is not None and knobs.trust_forecast:
         weights = _safety_weights(knobs.near_level, knobs.far_level, trusted.levels, frame.lead_s)
         safe = (forecast_cells(trusted, now, CELLS) * weights).sum(axis=1)
-        memory = _promise(_correct(memory, now, arrays), now, safe, frame)
+        margin = _correct(memory, now, arrays)
+        memory = replace(memory, log_margin=margin, promises=_promised(memory, now, safe, frame))
     if effect is not None:
         safe = safe * effect.factor
     seen = Observed(
@@ -142,7 +146,7 @@ def plan(
     floors = np.maximum(effect.floor, effect.exact) if effect is not None else None
     want = wanted(safe[:, None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, floors)
     left = policy.rescales_per_day - sum(c.at > now - DAY for c in memory.history.changes)
-    price = float(scarce_price(float(arrays.price[0]), left, policy.rescales_per_day))
+    price = scarce_price(float(arrays.price[0]), left, policy.rescales_per_day)
     ahead = _schedule(tuple(want.need[:, 0].tolist()), price)
     size = ahead.first_choice(requested)
 
@@ -156,7 +160,6 @@ def plan(
         urgent=size > requested,
         backlog_falls=bool(want.backlog[0]),
     )
-    memory = replace(memory, history=stable.history)
     replicas, waits = stable.replicas, list(stable.reasons)
     if effect is not None and effect.exact[0] >= 0:
         replicas = int(np.clip(effect.exact[0], policy.min_replicas, policy.max_replicas))
@@ -164,8 +167,15 @@ def plan(
     if careful and replicas < requested:
         replicas, waits = requested, careful
     memory = replace(
-        memory, history=changed(memory.history, now, requested, replicas), last_good=None if careful else replicas
+        memory, history=changed(stable.history, now, requested, replicas), last_good=None if careful else replicas
     )
+    steps = _steps(want, ahead, replicas, now)
+    loads = loads_of(snapshot, trusted, knobs, steps, now)
+    placed: list[str] = []
+    if policy.assignment is AssignmentKind.PLANNED:
+        steps, memory, placed = with_owners(steps, snapshot, loads, policy, memory, capacity, now, explain=explain)
+    if not explain:
+        return Planned(ScalingPlan(snapshot.group, now, tuple(steps), Bound(), ()), memory)
 
     hot = hot_in(snapshot, trusted, capacity, policy, knobs)
     bounded = bound(want.demand[:, 0], curve, hot, routing, ceiling, limit, policy, trusted, now)
@@ -175,11 +185,7 @@ def plan(
     reasons += [f"{rule.text} acts now" for rule in active(windows, now)] if windows else []
     if ceiling is not None and (why := downstream.reason(memory.downstream)):
         reasons.append(why)
-    steps = _steps(want, ahead, replicas, now)
-    loads = loads_of(snapshot, trusted, knobs, steps, now)
-    if policy.assignment is AssignmentKind.PLANNED:
-        steps, memory, more = with_owners(steps, snapshot, loads, policy, memory, capacity, now)
-        reasons += more
+    reasons += placed
     made = ScalingPlan(
         group=snapshot.group,
         made_at=now,
@@ -257,17 +263,22 @@ def _gain(
     capacity: float,
     lag: int | None,
     now: datetime,
+    rate: float,
 ) -> PlannerMemory:
-    """Take in, once a minute, what the members achieved under a backlog, and remember the lag for the next minute."""
+    """Take in, once a minute, rate and lag, and what the members achieved under a backlog."""
     if memory.has_seen(now):
         return memory
     lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
     grace = lead + policy.pause + timedelta(seconds=_MINUTE_S)
     settled = not in_grace(memory.history, now, grace)
     sample = downstream.sample_of(snapshot, memory.last_lag, memory.last_working, capacity, is_settled=settled)
-    if sample is not None:
-        memory = replace(memory, downstream=downstream.observe(memory.downstream, sample))
-    return replace(memory, last_lag=lag, last_working=snapshot.working if snapshot.members else None)
+    return replace(
+        memory,
+        downstream=memory.downstream if sample is None else downstream.observe(memory.downstream, sample),
+        rates=memory.rates_with(now, rate),
+        last_lag=lag,
+        last_working=snapshot.working if snapshot.members else None,
+    )
 
 
 def _missing_members(snapshot: GroupSnapshot, memory: PlannerMemory, policy: ScalingPolicy, now: datetime) -> list[str]:
@@ -299,7 +310,7 @@ def _curve(
         return _cached_pool(capacity, most)
     topics: tuple[int, ...] | None = None
     if forecast is not None:
-        loads = forecast.rates[:, 0, forecast.rates.shape[2] // 2]
+        loads = forecast.at_step(0, len(forecast.levels) // 2)
     else:
         order = sorted(snapshot.partitions, key=lambda tp: (tp.topic, tp.partition))
         topics = tuple(Counter(tp.topic for tp in order).values())
@@ -336,13 +347,13 @@ def _safety_weights(near: float, far: float, levels: tuple[float, ...], lead_s: 
     return safety_weights(near, far, levels, lead_s)
 
 
-def _correct(memory: PlannerMemory, now: datetime, knobs: KnobArrays) -> PlannerMemory:
+def _correct(memory: PlannerMemory, now: datetime, knobs: KnobArrays) -> float:
     promised = memory.due(now)
     if promised is None or not knobs.correction[0]:
-        return memory
+        return memory.log_margin
     observed = np.array([sum(memory.recent()[:3]) / 3])
     margin = corrected(np.array([memory.log_margin]), knobs.correction, knobs.near, observed, np.array([promised]))
-    return replace(memory, log_margin=float(margin[0]))
+    return float(margin[0])
 
 
 def promise_minutes(lead_s: float) -> int:
@@ -350,11 +361,19 @@ def promise_minutes(lead_s: float) -> int:
     return math.ceil(lead_s / _MINUTE_S) + 2
 
 
-def _promise(memory: PlannerMemory, now: datetime, safe: NDArray[np.float64], frame: Frame) -> PlannerMemory:
-    minutes = promise_minutes(frame.lead_s)
-    cell = int(np.searchsorted(CELLS.starts_s, minutes * _MINUTE_S, side="right")) - 1
+@lru_cache(maxsize=64)
+def promise_cell(lead_s: float) -> tuple[int, int]:
+    """Return :func:`promise_minutes` and the cell that they lie in."""
+    minutes = promise_minutes(lead_s)
+    return minutes, int(np.searchsorted(CELLS.starts_s, minutes * _MINUTE_S, side="right")) - 1
+
+
+def _promised(
+    memory: PlannerMemory, now: datetime, safe: NDArray[np.float64], frame: Frame
+) -> tuple[tuple[datetime, float], ...]:
+    minutes, cell = promise_cell(frame.lead_s)
     due = now.replace(second=0, microsecond=0) + timedelta(minutes=minutes)
-    return memory.promised(now, due, float(safe[cell]))
+    return memory.promises_with(now, due, float(safe[cell]))
 
 
 def _minutes(now: datetime) -> list[datetime]:
@@ -385,7 +404,7 @@ def _reasons(
     full: str | None,
 ) -> list[str]:
     reasons = [distrust] if distrust else []
-    near = float(want.demand[: CELLS.within(frame.lead_s + _MINUTE_S), 0].max())
+    near = float(want.demand[: frame.reached, 0].max())
     peak = float(want.demand.max())
     if trusted is not None:
         reasons.append(f"{trusted.method} ({trusted.rung.value}): {near:.4g} records/s now, {peak:.4g} within 6 h")

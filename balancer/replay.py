@@ -64,7 +64,7 @@ def abridged(forecast: Forecast, near_level: float) -> Forecast:
     >>> (abridged(abridged(f, 0.99), 0.99).rates == abridged(f, 0.99).rates).all()
     np.True_
     """
-    near = int(np.argmin(np.abs(np.array(forecast.levels) - near_level)))
+    near = forecast.nearest_level(near_level)
     middle = len(forecast.levels) // 2
     counts, scales = _sixteen(forecast.rates[:, :, near])
     first = _single(forecast.rates[:, 0, middle]).astype(np.float64)
@@ -102,7 +102,7 @@ def forecast_name(body: bytes) -> str:
 
 def forecast_bytes(forecast: Forecast, near_level: float) -> bytes:
     """Return the bytes of an abridged forecast, which :func:`forecast_of` reads: a line of JSON, then the numbers."""
-    level = int(np.argmin(np.abs(np.array(forecast.levels) - near_level)))
+    level = forecast.nearest_level(near_level)
     counts, scales = _sixteen(forecast.rates[:, :, level])
     head = {
         "topic": forecast.topic,
@@ -215,7 +215,7 @@ def again(inputs: Inputs) -> ScalingPlan:
     return planned(inputs).plan
 
 
-def planned(inputs: Inputs) -> Planned:
+def planned(inputs: Inputs, *, explain: bool = True) -> Planned:
     """Plan from inputs, and return what to remember as well."""
     return plan(
         inputs.snapshot,
@@ -227,6 +227,7 @@ def planned(inputs: Inputs) -> Planned:
         rules=inputs.rules,
         timezone=inputs.timezone,
         routing=inputs.routing,
+        explain=explain,
     )
 
 

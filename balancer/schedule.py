@@ -42,10 +42,20 @@ def brought_forward(need: Integers, covered: Integers) -> Integers:
     >>> brought_forward(np.array([1, 1, 5, 2]), np.array([1, 2, 3, 3])).tolist()
     [1, 5, 5, 2]
     """
-    result = need
+    return highest_of(need, reaches(covered))
+
+
+def reaches(covered: Integers) -> tuple[Integers, ...]:
+    """Return, for 1, 2 … cells ahead as far as any request must cover, each cell's cell there."""
     cell = np.arange(covered.size)
-    for ahead in range(1, int((covered - cell).max()) + 1):
-        result = np.maximum(result, need[np.minimum(cell + ahead, covered)])
+    return tuple(np.minimum(cell + ahead, covered) for ahead in range(1, int((covered - cell).max()) + 1))
+
+
+def highest_of(need: Integers, ahead: Sequence[Integers]) -> Integers:
+    """Return the highest need of each cell and its cells ahead, as :func:`reaches` names them."""
+    result = need
+    for cells in ahead:
+        result = np.maximum(result, need[cells])
     return result
 
 

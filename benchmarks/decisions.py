@@ -232,7 +232,7 @@ def main() -> None:
                 kept["machine"] = {"system": platform.platform(), "cores": os.cpu_count()}
                 kept["versions"] = {"python": sys.version.split()[0], "numpy": np.__version__}
                 kept["command"] = "python -m benchmarks.decisions"
-                args.out.write_text(json.dumps(kept, indent=1) + "\n")
+                args.out.write_text(json.dumps(kept, indent=2) + "\n")
 
             measure(name, float(start), args.traces, lambda text: print(text, flush=True), keep, args.rivals.split(","))
 

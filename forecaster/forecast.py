@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,12 +90,16 @@ class Forecast:
         if list(self.levels) != sorted(set(self.levels)) or not all(0 < q < 1 for q in self.levels):
             raise ValueError(f"levels {self.levels} must rise within (0, 1)")
         for values in (self.rates, self.total):
-            if values.size and not (values.min() >= 0 and values.max() < np.inf):  # of NaN neither is true
-                raise ValueError("a forecast must be finite and not negative")
             flat = values.ravel()
-            falls = flat[1:] < flat[:-1]
-            falls[len(self.levels) - 1 :: len(self.levels)] = False  # from one step's last level to the next's first
-            if falls.any() and (np.diff(values, axis=-1) < -1e-9 * (1 + values[..., 1:])).any():
+            rises = flat[1:] >= flat[:-1]  # of NaN it is not true
+            rises[len(self.levels) - 1 :: len(self.levels)] = True  # from one step's last level to the next's first
+            if rises.all() and (lowest := values[..., 0]).size:  # the common case: the ends tell of all
+                is_sound = lowest.min() >= 0 and values[..., -1].max() < np.inf
+            else:
+                is_sound = not values.size or (values.min() >= 0 and values.max() < np.inf)
+            if not is_sound:
+                raise ValueError("a forecast must be finite and not negative")
+            if not rises.all() and (np.diff(values, axis=-1) < -1e-9 * (1 + values[..., 1:])).any():
                 raise ValueError("quantiles must not fall along the levels")
 
     @property
@@ -120,6 +125,19 @@ class Forecast:
                 return i
         raise KeyError(f"no quantile level {level}; there are {', '.join(map(str, self.levels))}")
 
+    def nearest_level(self, level: float) -> int:
+        """Return the position of the quantile level that is nearest to ``level``."""
+        return _nearest(self.levels, level)
+
+    def peaks(self, index: int, first: int, end: int) -> NDArray[np.float64]:
+        """Return each partition's highest rate within steps ``first`` … ``end`` at a level's position."""
+        peaks: NDArray[np.float64] = self.rates[:, first:end, index].max(axis=1)
+        return peaks
+
+    def at_step(self, step: int, index: int) -> NDArray[np.float64]:
+        """Return each partition's rate in one step at a level's position."""
+        return self.rates[:, step, index]
+
     def at_level(self, level: float) -> NDArray[np.float64]:
         """Return records/s at one level, shape (partitions, steps)."""
         return self.rates[:, :, self.level_index(level)]
@@ -133,6 +151,11 @@ class Forecast:
             [self.partitions, starts, self.levels], names=["partition", "timestamp", "level"]
         )
         return pd.DataFrame({"rate": self.rates.ravel()}, index=index).reset_index()
+
+
+@lru_cache(maxsize=64)
+def _nearest(levels: tuple[float, ...], level: float) -> int:
+    return int(np.argmin(np.abs(np.array(levels) - level)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def is_settled(
     >>> is_settled(np.array([60.0, 50.0]), np.array([100.0, 100.0]), np.array([0, 1]))
     True
     """
-    load = np.bincount(owner, loads, capacity.size).astype(np.float64)
+    load = np.bincount(owner, loads, capacity.size).astype(np.float64, copy=False)
     return _is_at_rest(load, loads, _limit(loads, capacity, skew_limit), capacity, owner)
 
 
@@ -156,9 +156,10 @@ def _is_at_rest(
     owner: NDArray[np.intp],
 ) -> bool:
     """Whether nobody is above the limit, or nothing can be done for who is: one partition alone, and nobody faster."""
-    over = np.flatnonzero(load > limit * room * (1 + TOLERANCE))
-    if not over.size:
+    above = load > limit * room * (1 + TOLERANCE)
+    if not above.any():
         return True
+    over = above.nonzero()[0]
     alone = np.bincount(owner, minlength=room.size)[over] == 1
     return bool(alone.all() and (room[over] >= room.max() * (1 - TOLERANCE)).all()) or not _may_gain(load, weight, room)
 

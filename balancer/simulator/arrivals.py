@@ -46,6 +46,7 @@ class ArrivalTrace:
     counts: NDArray[np.float64]
     partitioned: bool = False
     _cumulative: NDArray[np.float64] = field(init=False, repr=False)
+    _by_step: NDArray[np.float64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 2:
@@ -58,6 +59,7 @@ class ArrivalTrace:
         cumulative = np.concatenate([zero, np.cumsum(self.counts, axis=1)], axis=1)
         # An instant's values side by side in memory: a simulation asks for one instant after the other.
         object.__setattr__(self, "_cumulative", np.asfortranarray(cumulative))
+        object.__setattr__(self, "_by_step", np.asfortranarray(self.counts))
 
     @property
     def queues(self) -> int:
@@ -82,7 +84,7 @@ class ArrivalTrace:
         share = min(max(position - index, 0.0), 1.0)
         if share == 0:
             return self._cumulative[:, index].copy()
-        by: NDArray[np.float64] = self._cumulative[:, index] + share * self.counts[:, index]
+        by: NDArray[np.float64] = self._cumulative[:, index] + share * self._by_step[:, index]
         return by
 
     def arrived(self, at_s: NDArray[np.float64]) -> NDArray[np.float64]:

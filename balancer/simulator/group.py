@@ -113,6 +113,7 @@ class SimulatedGroup:
         self.fleet = Fleet(working, start_s, pause_s)
         self.queues = FluidQueues(trace.queues)
         self.owners: Owners = np.full(trace.queues, -1, dtype=np.int64)
+        self._each = np.zeros(1)
         self._stalled_until = np.full(trace.queues, -math.inf)
         self.moved_load_s: list[float] = []
         """Per change of owners: records/s of the partitions that somebody had to stop, over one member's capacity."""
@@ -179,10 +180,16 @@ class SimulatedGroup:
         self.queues.pass_slot(
             until_s,
             arrived,
-            np.full(max(fleet.working, 1), each),
+            self._capacities(max(fleet.working, 1), each),
             self.owners,
             None if serving is None or serving.all() else serving,
         )
+
+    def _capacities(self, members: int, each: float) -> NDArray[np.float64]:
+        """Return what each member serves; the same array until something changes."""
+        if self._each.size != members or self._each[0] != each:
+            self._each = np.full(members, each)
+        return self._each
 
     def _working_changed(self) -> None:
         if self.trace.partitioned:
@@ -214,19 +221,14 @@ class SimulatedGroup:
         minute = math.floor(fleet.at_s / 60) * 60.0
         now, before = self._offset_s + minute, self._offset_s + max(minute - 60, -self._offset_s)
         rates = (self.trace.arrived_by(now) - self.trace.arrived_by(before)) / max(now - before, 1.0)
-        backlog = self.queues.backlog
+        lags = np.rint(self.queues.backlog).astype(np.int64).tolist()
         consumed = self._consumed()
         return GroupSnapshot(
             group=group,
             at=self.now,
             replicas=fleet.requested,
             members=self._members(),
-            partitions={
-                tp: PartitionState(round(lag), rate, done)
-                for tp, lag, rate, done in zip(
-                    self._partitions, backlog.tolist(), rates.tolist(), consumed, strict=True
-                )
-            },
+            partitions=dict(zip(self._partitions, map(PartitionState, lags, rates.tolist(), consumed), strict=True)),
             protocol=GroupProtocol.CLASSIC,
             generation=len(fleet.changes),
         )

@@ -63,6 +63,8 @@ class FluidQueues:
     log: SlotLog = field(init=False)
     _at_s: float = 0.0
     _arrived: NDArray[np.float64] = field(init=False)
+    _owner: NDArray[np.int64] | None = None
+    _place: tuple[NDArray[np.bool_] | None, NDArray[np.int64]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.backlog = np.zeros(self.count)
@@ -89,7 +91,7 @@ class FluidQueues:
         capacity
             Records/s of each member, shape (members,); of the whole pool when ``owner`` is None.
         owner
-            Member that owns each queue, shape (queues,); −1 where nobody does.
+            Member that owns each queue, shape (queues,); −1 where nobody does. Another assignment is another array.
         serving
             False where a queue is stalled; None if none is.
         """
@@ -102,17 +104,24 @@ class FluidQueues:
             total = asked.sum()
             share = asked * (float(np.sum(capacity)) / total) if total > 0 else np.full(self.count, np.sum(capacity))
         else:
-            if owner.min(initial=0) < 0:
-                asked = np.where(owner >= 0, asked, 0.0)
-            loads = np.bincount(np.maximum(owner, 0), weights=asked, minlength=np.size(capacity))
-            per_work = np.divide(capacity, loads, out=np.zeros_like(loads), where=loads > 0)
-            share = asked * per_work[owner]
+            held, place = self._held(owner)
+            if held is not None:
+                asked = np.where(held, asked, 0.0)
+            loads = np.bincount(place, asked, np.size(capacity))
+            share = asked * (capacity / np.where(loads > 0, loads, np.inf))[place]
         self.log.append(self._at_s, self._arrived, self.served, share)
         done = np.minimum(asked, share * length)
         self.served = self.served + done
         self.backlog = work - done
         self._arrived = arrived
         self._at_s = until_s
+
+    def _held(self, owner: NDArray[np.int64]) -> tuple[NDArray[np.bool_] | None, NDArray[np.int64]]:
+        """Return which queues have an owner (None: all), and a member for each; looked at once for an assignment."""
+        if self._owner is not owner:
+            held = owner >= 0
+            self._owner, self._place = owner, (None if held.all() else held, np.maximum(owner, 0))
+        return self._place
 
     def close(self, slo_s: float) -> None:
         """End the run: what still waits is served on at the last capacity, and nothing more arrives."""
@@ -201,7 +210,8 @@ def weighted_quantiles(
     """
     if not weights.size or weights.sum() <= 0:
         return tuple(0.0 for _ in levels)
-    order = np.argsort(values, kind="stable")
+    some = np.flatnonzero(values)  # most records wait for nothing, and need no sorting
+    order = np.concatenate([np.flatnonzero(values == 0), some[np.argsort(values[some], kind="stable")]])
     covered = np.cumsum(weights[order])
     at = np.searchsorted(covered, np.array(levels) * covered[-1], side="left")
     return tuple(float(v) for v in values[order][np.minimum(at, values.size - 1)])

@@ -143,7 +143,7 @@ def run_headway(
     """Run Headway's own control tick once a minute in a world."""
     group = world.group()
     first = group.fleet.requested
-    loop = control_loop(group, world, batch, knobs, policy)
+    loop = control_loop(group, world, batch, knobs, policy, explains=on_tick is not None)
     for minute in range(world.run_minutes):
         group.advance_to(minute * 60.0)
         tick = loop.tick(group.now, TOKEN)
@@ -154,7 +154,13 @@ def run_headway(
 
 
 def control_loop(
-    group: SimulatedGroup, world: World, batch: ForecastBatch | None, knobs: Knobs, policy: ScalingPolicy | None = None
+    group: SimulatedGroup,
+    world: World,
+    batch: ForecastBatch | None,
+    knobs: Knobs,
+    policy: ScalingPolicy | None = None,
+    *,
+    explains: bool = True,
 ) -> ControlLoop:
     """Return the real control loop over a simulated group."""
 
@@ -173,6 +179,7 @@ def control_loop(
         knobs=knobs,
         on_plan=follow,
         keeps_log=False,
+        explains=explains,
     )
 
 
