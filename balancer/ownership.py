@@ -67,6 +67,8 @@ def leavers(members: Sequence[Member], replicas: int) -> tuple[Member, ...]:
     ['3#1.c', '1#1.a']
     """
     live = [m for m in members if not m.draining]
+    if len(live) <= replicas:
+        return ()
     pods = [_ORDINAL.search(m.pod) if m.pod else None for m in live]
     if all(pods):
         places = [int(found[1]) for found in pods if found]

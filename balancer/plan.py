@@ -65,6 +65,34 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """A size that could have been requested now, and what it would cost over the plan's horizon.
+
+    Parameters
+    ----------
+    choice
+        ``hold``, ``one_less``, ``one_more`` or ``chosen``.
+    replicas
+        Its size.
+    paid_hours
+        Member-hours of the cheapest path that begins with it.
+    rescales
+        Changes on that path, the one now included.
+    rescale_hours
+        What they are reckoned to cost, in member-hours.
+    late_records
+        Records expected beyond what so many members serve, before a later decision can take effect.
+    """
+
+    choice: str
+    replicas: int
+    paid_hours: float
+    rescales: int
+    rescale_hours: float
+    late_records: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScalingPlan:
     """One tick's answer. ``steps[0]`` is now; every later step begins when its request is due.
 
@@ -80,6 +108,7 @@ class ScalingPlan:
     lower_bound: int | None = None
     hold: bool = False
     proposals: tuple[Proposal, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def replicas(self) -> int:

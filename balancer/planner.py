@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer import downstream
+from balancer.alternatives import alternatives, rate_in_words
 from balancer.bounding import FULL, UNROUTED, Routing, bound, hot_in, remedies
 from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
 from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weights, scarce_price, wanted
@@ -194,6 +195,7 @@ def plan(
         reasons=tuple(dict.fromkeys(reasons)),
         lower_bound=lower_bound(loads.values(), capacity, is_pooled=not policy.cap_at_partitions),
         proposals=remedies(hot, snapshot, capacity, routing, now, timezone) if hot else (),
+        alternatives=alternatives(want, ahead, frame, trusted, requested, replicas, now),
     )
     return Planned(made, memory)
 
@@ -405,17 +407,20 @@ def _reasons(
 ) -> list[str]:
     reasons = [distrust] if distrust else []
     near = float(want.demand[: frame.reached, 0].max())
-    peak = float(want.demand.max())
+    peak, said = float(want.demand.max()), rate_in_words(near)
     if trusted is not None:
-        reasons.append(f"{trusted.method} ({trusted.rung.value}): {near:.4g} records/s now, {peak:.4g} within 6 h")
+        reasons.append(
+            f"{trusted.method} ({trusted.rung.value}): {said} records/s now, {rate_in_words(peak)} within 6 h"
+        )
         if memory.log_margin > 0.01:
             reasons.append(f"margin raised by {math.expm1(memory.log_margin):.0%} after surprises")
         if want.floor[0] >= near * 0.999 > 0:
-            reasons.append(f"the rate seen and its trend ask for {want.floor[0]:.4g} records/s, more than the forecast")
+            floor = rate_in_words(float(want.floor[0]))
+            reasons.append(f"the rate seen and its trend ask for {floor} records/s, more than the forecast")
     else:
-        reasons.append(f"planned from what is seen: {near:.4g} records/s to serve")
+        reasons.append(f"planned from what is seen: {said} records/s to serve")
     if want.drain[0] > 0:
-        reasons.append(f"{want.drain[0]:.4g} records/s more to drain the backlog")
+        reasons.append(f"{rate_in_words(float(want.drain[0]))} records/s more to drain the backlog")
     if replicas > requested:
         reasons.append(f"{requested} → {replicas} members: needed within the lead time of {frame.lead_s:.0f} s")
     elif replicas < requested:

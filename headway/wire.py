@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from balancer.group import GroupSnapshot
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from balancer.plans.base import Decision
+from balancer.plans.codec import alternatives_to_json
 from forecaster.forecast import ForecastResult, NoForecast
 from headway.durations import instant as instant
 
@@ -148,6 +149,7 @@ def plan_document(plan: ScalingPlan, version: int | None = None) -> Document:
             {"kind": p.kind, "subject": p.subject, "text": p.text, "at": None if p.at is None else instant(p.at)}
             for p in plan.proposals
         ],
+        "alternatives": alternatives_to_json(plan),
     }
 
 
@@ -163,6 +165,7 @@ def decision_document(decision: Decision, *, inputs: bool = False) -> Document:
         "hold": plan.hold,
         "bound_by": bound_document(plan.bound_by),
         "reasons": list(plan.reasons),
+        "alternatives": alternatives_to_json(plan),
         "actuation": None if decision.actuation is None else dict(decision.actuation),
     }
     if inputs:

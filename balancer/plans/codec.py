@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from balancer.group import Assignment
-from balancer.plan import Bound, BoundKind, Move, PlannedStep, Proposal, ScalingPlan
+from balancer.plan import Alternative, Bound, BoundKind, Move, PlannedStep, Proposal, ScalingPlan
 from balancer.plans.base import Decision
 from forecaster.topics import GroupId, TopicPartition
 
@@ -47,7 +47,23 @@ def plan_to_json(plan: ScalingPlan) -> Json:
             {"kind": p.kind, "subject": p.subject, "text": p.text, "at": None if p.at is None else _instant(p.at)}
             for p in plan.proposals
         ],
+        "alternatives": alternatives_to_json(plan),
     }
+
+
+def alternatives_to_json(plan: ScalingPlan) -> list[Json]:
+    """Return what else could have been decided, and its cost."""
+    return [
+        {
+            "choice": a.choice,
+            "replicas": a.replicas,
+            "paid_hours": a.paid_hours,
+            "rescales": a.rescales,
+            "rescale_hours": a.rescale_hours,
+            "late_records": a.late_records,
+        }
+        for a in plan.alternatives
+    ]
 
 
 def plan_from_json(value: Mapping[str, Any]) -> ScalingPlan:
@@ -73,6 +89,12 @@ def plan_from_json(value: Mapping[str, Any]) -> ScalingPlan:
             proposals=tuple(
                 Proposal(p["kind"], p["subject"], p["text"], None if p["at"] is None else _from_instant(p["at"]))
                 for p in value["proposals"]
+            ),
+            alternatives=tuple(
+                Alternative(
+                    a["choice"], a["replicas"], a["paid_hours"], a["rescales"], a["rescale_hours"], a["late_records"]
+                )
+                for a in value.get("alternatives", ())
             ),
         )
     except (KeyError, TypeError, AttributeError) as exc:

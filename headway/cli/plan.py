@@ -198,6 +198,15 @@ def _print(made: ScalingPlan) -> None:
         ["from", "replicas", "records/s", "moves"],
         [[instant(s.start), s.replicas, s.demand, len(s.moves)] for s in made.steps],
     )
+    if made.alternatives:
+        typer.echo("")
+        emit_table(
+            ["choice", "replicas", "paid hours", "changes", "their price, hours", "expected late"],
+            [
+                [a.choice, a.replicas, a.paid_hours, a.rescales, a.rescale_hours, a.late_records]
+                for a in made.alternatives
+            ],
+        )
     bound = made.bound_by
     say(f"bound by {bound.kind.value}" + (f" {bound.id}" if bound.id else ""))
     for reason in made.reasons:

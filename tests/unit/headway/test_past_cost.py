@@ -20,7 +20,11 @@ from headway.simulation import arrivals_of, ridge_forecaster
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 POLICY = ScalingPolicy(
-    capacity_per_member=10.0, lead_time=timedelta(seconds=120), cap_at_partitions=False, price_per_member_hour=0.5
+    capacity_per_member=10.0,
+    lead_time=timedelta(seconds=120),
+    max_replicas=16,
+    cap_at_partitions=False,
+    price_per_member_hour=0.5,
 )
 KNOBS = Knobs(near_level=0.9, price_h=0.5, dwell=timedelta(minutes=10), floor=0.6, correction=0.05)
 
