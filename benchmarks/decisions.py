@@ -30,7 +30,7 @@ import numpy as np
 from balancer.knobs import Knobs
 from balancer.learning import Past, learn_knobs, try_knobs
 from balancer.rivals.tuning import Grid, Wish, choose, history_weeks, keda_grid, rate_grid, score
-from balancer.simulator.arrivals import ArrivalTrace
+from balancer.simulator.arrivals import ArrivalTrace, spread, zipf_shares
 from balancer.simulator.compare import limit_hours, run_rival
 from balancer.simulator.forecasts import ForecastBatch
 from balancer.simulator.outcome import Outcome
@@ -170,6 +170,24 @@ def measure(
     keep(figures())
 
 
+def measure_month(folder: Path, days: float, skew: float) -> dict[str, Any]:
+    """Time a run over 32 partitions, observed every 15 s and planned every minute; forecasts in batch, timed apart."""
+    minutes = minutes_of(folder, SETS["taxi"])
+    trace = spread(ArrivalTrace(T0, 60, minutes[None]), zipf_shares(32, skew, 0)).poisson(0)
+    first, count = minutes.size - 30 * 1440, int(days * 1440)
+    peak = float(np.quantile(minutes[first - 4 * WEEK : first], 0.999)) / 60
+    start = T0 + timedelta(minutes=first)
+    world = World(trace, start, start + timedelta(minutes=count), peak / 16, 120.0, 6.0, 60.0, 32)
+    forecaster = ridge_forecaster(world.minutes)
+    began = time.process_time()
+    batch = forecaster(first, first + count)
+    forecasts_s = time.process_time() - began
+    began, wall = time.process_time(), time.perf_counter()
+    outcome = run_headway(world, batch, Knobs())
+    spent = {"cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - wall, "forecasts_cpu_s": forecasts_s}
+    return {"days": days, "partitions": 32, "skew": skew, **spent, **outcome.figures()}
+
+
 def test_week(world: World) -> tuple[np.ndarray, np.ndarray]:
     """Return the run itself as the one row to simulate, and the minute before it."""
     return world.arrivals[None], world.minutes[None, world.first_minute - 1]
@@ -220,7 +238,15 @@ def main() -> None:
         "--rivals", default=",".join(RIVALS), help="others keep their kept figures: they do not depend on ours"
     )
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--month", type=float, metavar="DAYS", help="instead: time DAYS × 32 partitions (a month: 30)")
+    parser.add_argument("--skew", type=float, default=0.3, help="with --month: Zipf's exponent over the partitions")
     args = parser.parse_args()
+    if args.month is not None:
+        timed = measure_month(args.traces, args.month, args.skew)
+        print(json.dumps(timed, indent=2))
+        kept = json.loads(args.out.read_text()) if args.out.exists() else {}
+        args.out.write_text(json.dumps({**kept, "month_32_partitions": timed}, indent=2) + "\n")
+        return
     for name in args.sets.split(","):
         for start in args.starts.split(","):
 
