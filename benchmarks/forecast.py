@@ -194,40 +194,47 @@ def _covers(scores: Any) -> dict[str, Any]:
     return {str(q): v for q, v in scores.coverage.items() if q > 0.5} | {"points": scores.points}
 
 
-def mstl() -> dict[str, Any]:
+def mstl(kept: dict[str, Any] | None = None, sets: Sequence[str] = ()) -> dict[str, Any]:
     """Peers refitted at each origin, and ours trained once, on at most two series of each set; two origins.
 
-    ``mstl`` is statsmodels'; the other peers run where their library is installed.
+    ``mstl`` is statsmodels'; the other peers run where their library is installed. With ``sets`` the others keep the
+    figures of ``kept``, so that a long run can be cut in pieces.
     """
     others = [n for n in PEERS_RUN if all(find_spec(of) is not None for of in PEERS[n].libraries)]
     names = ("blend", "mstl", *others)
-    mase: dict[str, dict[str, Any]] = {}
-    pinball: dict[str, dict[str, Any]] = {}
-    seconds = dict.fromkeys(names, 0.0) | {"fit": 0.0}
-    for name in ZONES:
+    found: dict[str, dict[str, Any]] = dict((kept or {}).get("vs_mstl", {}).get("sets", {})) if sets else {}
+    for name in sets or ZONES:
         series = load(name, 3600, 8)
         part = series.select(range(min(2, len(series.partitions))))
         began = clock()
         fitted = make_method("blend").fit([series.between(series.first_index, series.end_index - 48)])
-        seconds["fit"] += (clock() - began) / len(ZONES) / len(series.partitions)
+        fit_s = (clock() - began) / len(series.partitions)
         methods = {"blend": fitted, "mstl": StatsmodelsMSTL(), **{n: make_method_or_peer(n) for n in others}}
         report = backtest(part, methods, BacktestPlan(24, 2, 24, LEVELS), clock=clock, fitted=frozenset(methods))
-        mase[name] = {n: report.methods[n].mean.mase for n in names}
-        pinball[name] = {n: _mean(report.methods[n].mean.scaled_pinball.values()) for n in names}
-        for n in names:
-            seconds[n] += report.methods[n].seconds_per_series / len(ZONES)
-        print(f"  {name:26s} mase {_short(mase[name])}  pinball {_short(pinball[name])}", flush=True)
-    found = {
-        "mase": {n: _mean(v[n] for v in mase.values()) for n in names},
-        "pinball": {n: _mean(v[n] for v in pinball.values()) for n in names},
-        "sets": {n: {"mase": mase[n], "pinball": pinball[n]} for n in mase},
-        "pinned_to": "two series a set, two origins",
-        "seconds_per_series": seconds,
-        "times_faster": seconds["mstl"] / seconds["blend"],
+        found[name] = {
+            "mase": {n: report.methods[n].mean.mase for n in names},
+            "pinball": {n: _mean(report.methods[n].mean.scaled_pinball.values()) for n in names},
+            "seconds_per_series": {n: report.methods[n].seconds_per_series for n in names} | {"fit": fit_s},
+        }
+        print(f"  {name:26s} " + "  ".join(f"{k} {_short(v)}" for k, v in found[name].items()), flush=True)
+    means = {
+        figure: {n: _mean(of[figure].get(n) for of in found.values()) for n in next(iter(found.values()))[figure]}
+        for figure in ("mase", "pinball", "seconds_per_series")
     }
-    print("  ".join(f"{n} {_short(found[n])}" for n in ("mase", "pinball", "seconds_per_series")))
-    print(f"  {found['times_faster']:.0f} times the speed of MSTL")
-    return {"vs_mstl": found}
+    times = means["seconds_per_series"]["mstl"] / means["seconds_per_series"]["blend"]
+    print("  mean  " + "  ".join(f"{k} {_short(v)}" for k, v in means.items()))
+    print(f"  {times:.1f} times the speed of MSTL")
+    pinned = f"at most two series a set, two origins, {len(found)} sets"
+    return {"vs_mstl": means | {"sets": found, "pinned_to": pinned, "times_faster": times, "versions": _versions()}}
+
+
+def _versions() -> dict[str, str]:
+    have = [p for p in ("numpy", "scikit-learn", "statsmodels", "statsforecast", "mlforecast") if find_spec(_module(p))]
+    return {p: version(p) for p in have} | {"python": platform.python_version()}
+
+
+def _module(package: str) -> str:
+    return {"scikit-learn": "sklearn"}.get(package, package)
 
 
 def _short(figures: dict[str, Any]) -> str:
@@ -289,26 +296,27 @@ def _kept() -> dict[str, Any]:
 
 
 PARTS = {"m4": m4, "traces": traces, "lead": lead, "mstl": mstl, "speed": speed}
+RESUMED = {"lead": lead, "mstl": mstl}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", default=",".join(PARTS))
-    parser.add_argument("--sets", default="", help="of part lead: measure these alone")
+    parser.add_argument("--sets", default="", help="of parts lead and mstl: measure these alone")
     args = parser.parse_args()
     chosen = args.part.split(",")
     RESULT.parent.mkdir(exist_ok=True)
     found: dict[str, Any] = {}
+    sets = [s for s in args.sets.split(",") if s]
     with threadpool_limits(1):
         for name in chosen:
             print(name, flush=True)
-            found |= lead(_kept(), [s for s in args.sets.split(",") if s]) if name == "lead" else PARTS[name]()
+            found |= RESUMED[name](_kept(), sets) if name in RESUMED else PARTS[name]()
     kept = _kept() | found  # other parts may have been measured meanwhile
     kept |= {
         "machine": f"{platform.machine()} {platform.processor()}".strip(),
         "clock": "CPU seconds of one thread",
-        "versions": {p: version(p) for p in ("numpy", "scikit-learn", "statsmodels")}
-        | {"python": platform.python_version()},
+        "versions": kept["versions"] if chosen == ["mstl"] and "versions" in kept else _versions(),
         "command": "python -m benchmarks.forecast " + " ".join(sys.argv[1:]),
         "commands": kept.get("commands", {})
         | {name: f"python -m benchmarks.forecast --part {name}" for name in chosen},

@@ -268,9 +268,9 @@ class _Runner:
         scale = seasonal_scales(history.counts, history.known, series.grid.steps_per_day, [history.steps])[:, 0]
         quantiles, said = _aligned(result, series)
         points = tally(ahead.rates(), ahead.known & said, quantiles, plan.levels, scale / series.grid.step_s)
-        return _Answer(
-            task.name, seconds, str(result.rung), result.reasons, _grouped(points, series, task.origin, plan)
-        )
+        grouped = _grouped(points, series, task.origin, plan)
+        last = task.origin + plan.horizon_steps == series.end_index
+        return _Answer(task.name, seconds, str(result.rung), result.reasons, grouped, result if last else None)
 
 
 def _aligned(forecast: Forecast, series: ArrivalSeries) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

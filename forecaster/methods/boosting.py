@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from forecaster.features import features_at
+from forecaster.features import column_names, features_at
 from forecaster.forecast import Rung
 from forecaster.methods.base import LogPanel
 from forecaster.methods.pathwise import PathwiseMethod
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 _CLIP = 8.0
+_BLOCK = 64  # rows whose features are held at a time
 
 
 class Boosting(PathwiseMethod):
@@ -86,14 +88,13 @@ class Boosting(PathwiseMethod):
             origins = [t for t in (length - horizon - g * gap for g in range(self.max_origins)) if t >= 2 * day]
             if not origins:
                 continue
-            for chosen, some in self._blocks(panel.logs.shape[0], origins, horizon):
-                logs = panel.logs[chosen]
-                made = features_at(logs, day, some, range(horizon))
-                at = np.asarray(some)[:, None] + np.arange(horizon)
-                y = (logs[:, at].ravel() - made.offset) / made.unit - made.base
-                usable = np.isfinite(y)
-                values.append(made.values[usable])
-                target.append(np.clip(y[usable], -_CLIP, _CLIP))
+            if len(panels) == 1 and panel.logs.shape[0] * len(origins) * horizon > self.max_points:
+                x, y = self._thinned(panel, origins, horizon)
+            else:
+                x, y = _points(panel.logs, day, origins, horizon)
+            usable = np.isfinite(y)
+            values.append(x[usable])
+            target.append(np.clip(y[usable], -_CLIP, _CLIP))
         if not values:
             return self
         x, y = np.concatenate(values), np.concatenate(target)
@@ -113,13 +114,19 @@ class Boosting(PathwiseMethod):
         ).fit(x[:, self.columns_], y)
         return self
 
-    def _blocks(self, rows: int, origins: Sequence[int], horizon: int) -> list[tuple[NDArray[np.int64], Sequence[int]]]:
-        """Return (rows, origins) whose features are computed; where thinning would drop most, other rows an origin."""
-        each = -(-5 * self.max_points // (4 * len(origins) * horizon))
-        if rows < 2 * each:
-            return [(np.arange(rows), origins)]
-        random = np.random.default_rng(self.seed)
-        return [(np.sort(random.choice(rows, each, replace=False)), [origin]) for origin in origins]
+    def _thinned(self, panel: LogPanel, origins: Sequence[int], horizon: int) -> tuple[Singles, Floats]:
+        """Return as many points as are learned from, chosen before they are made: block by block of rows."""
+        rows, each = panel.logs.shape[0], len(origins) * horizon
+        chosen = np.random.default_rng(self.seed).choice(rows * each, self.max_points, replace=False)
+        order = np.argsort(chosen)
+        chosen = chosen[order]
+        x, y = np.empty((self.max_points, len(column_names())), np.float32), np.empty(self.max_points)
+        for row in range(0, rows, _BLOCK):
+            values, target = _points(panel.logs[row : row + _BLOCK], panel.steps_per_day, origins, horizon)
+            begin, end = np.searchsorted(chosen, [row * each, row * each + len(target)])
+            x[order[begin:end]] = values[chosen[begin:end] - row * each]
+            y[order[begin:end]] = target[chosen[begin:end] - row * each]
+        return x, y
 
     def _spread_gap(self, panels: Sequence[LogPanel], room: int, horizon: int, day: int) -> int:
         """Return a gap that uses the whole history, half as many origins again as are needed, every hour of the day."""
@@ -144,3 +151,10 @@ class Boosting(PathwiseMethod):
             else:
                 out[~np.isfinite(panel.logs[:, origin - panel.steps_per_day]), k] = np.nan
         return out
+
+
+def _points(logs: Floats, day: int, origins: Sequence[int], horizon: int) -> tuple[Singles, Floats]:
+    """Return features, and what the median day is to be corrected by; NaN where the truth is unknown."""
+    made = features_at(logs, day, origins, range(horizon))
+    at = np.asarray(origins)[:, None] + np.arange(horizon)
+    return made.values, (logs[:, at].ravel() - made.offset) / made.unit - made.base

@@ -29,6 +29,15 @@ def some_series(days: int = 10, rows: int = 2, seed: int = 0, step_s: int = 3600
     )
 
 
+def test_the_last_forecast_is_kept_for_plots_and_no_other() -> None:
+    series = some_series()
+    plan = BacktestPlan(24, 3, 24, (0.9,))
+    kept = backtest(series, {"naive": Yesterday()}, plan).methods["naive"].last
+    assert kept is not None
+    assert kept.origin == series.grid.start_of(series.end_index - 24)
+    assert kept.rates.shape == (2, 24, 2)
+
+
 def test_figures_equal_a_plain_loop() -> None:
     series = some_series()
     plan = BacktestPlan(30, 4, 24, (0.9,), lead_steps=(1, 6))
