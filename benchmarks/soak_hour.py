@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOPICS = {"orders": 6, "mails": 4, "audits": 4}
 WAVE_S, BROKER_AWAY_S, LOOK_S = 600.0, 20.0, 30.0
 WARM_SHARE = 1 / 4
-"""Of the run: caches fill, first forecasts are made, the broker has not been away yet."""
+"""Of the run: caches fill, first forecasts are made, the broker goes away and comes back."""
 APP = "def handle(record):\n    return None\n"
 SETTINGS = """
 state = "{folder}/state"
@@ -249,7 +249,7 @@ def _watched(
     began, away, looks = time.monotonic(), False, []
     while (past := time.monotonic() - began) < seconds:
         assert serve.poll() is None, "headway serve ended by itself"
-        if not away and past > seconds / 2:  # the broker goes away once, and comes back
+        if not away and past > seconds / 8:  # the broker goes away once, and comes back
             away = True
             kafka.kill(1)
             time.sleep(min(BROKER_AWAY_S, seconds / 10))

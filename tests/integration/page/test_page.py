@@ -62,6 +62,27 @@ def test_a_decision_opens_to_its_reasons_and_inputs(shared_address, opened):
     assert "within the day's budget" in full and "headway replay-decision" in full and "Acted:" in full
 
 
+def test_a_decision_shows_what_its_alternatives_would_have_cost(shared_address, opened):
+    page = opened(f"{shared_address}/#group=orders&hours=24", wait=READY)
+    costs = [(5, 110.0, 0.0, 9100.0, 130.5), (6, 131.0, 0.5, 12.0, 131.5), (7, 152.0, 0.5, 0.0, 152.5)]
+    names = ("replicas", "paid_hours", "rescale_cost", "expected_late", "total_cost")
+
+    def with_alternatives(route):
+        answer = route.fetch()
+        body = answer.json()
+        for decision in body["decisions"]:
+            decision["alternatives"] = [dict(zip(names, c, strict=True)) for c in costs]
+            decision["replicas"] = 6
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/decisions?*", with_alternatives)
+    page.locator("#timeline summary").nth(1).click()
+    page.wait_for_selector("#timeline details[open] .full table")
+    rows = page.locator("#timeline details[open] .full tbody tr").all_inner_texts()
+    assert [row.split("\t")[0].strip() for row in rows] == ["5", "6 (chosen)", "7"]
+    assert "9,100" in rows[0] and "152" in rows[2]
+
+
 def test_keys_move_the_cursor_and_the_readout_says_what_stands_there(shared_address, opened):
     page = opened(f"{shared_address}/#group=orders&hours=24&expected=1h", wait=READY)
     page.locator("#stack").focus()
