@@ -1,7 +1,7 @@
 """Heavy work in child processes, bounded: what-ifs and training never hold up a tick or a reader.
 
-Children are spawned at their first use, run at low priority with one thread for arithmetic, and end with us; a task
-that takes longer than it may ends with its process, and the next one gets a new process.
+Children are spawned at their first use, run at low priority with one thread for arithmetic, and end with us, even if
+we are killed; a task that takes longer than it may ends with its process, and the next one gets a new process.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Children:
     def _submit(self, task: Callable[..., T], *arguments: Any) -> Future[T]:
         with self._lock:
             if self._pool is None:
-                self._pool = ProcessPoolExecutor(self._at_once, mp_context=get_context("spawn"), initializer=_quiet)
+                self._pool = ProcessPoolExecutor(
+                    self._at_once, mp_context=get_context("spawn"), initializer=settle_child
+                )
             return self._pool.submit(task, *arguments)
 
     def close(self) -> None:
@@ -80,8 +82,19 @@ class Children:
             worker.join(2)
 
 
-def _quiet() -> None:
+def settle_child() -> None:
+    """Make this process a child that disturbs nobody and does not outlive its parent; the initializer of pools."""
     import signal
+    from multiprocessing import connection, parent_process
+
+    parent = parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)  # nobody is left to take an answer
+
+    threading.Thread(target=follow, name="follow-parent", daemon=True).start()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when we end
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

@@ -49,6 +49,7 @@ def command(
     from dataclasses import replace
     from multiprocessing import get_context
 
+    from headway.children import settle_child
     from headway.errors import HeadwayError
     from headway.report import make_report
     from headway.report_page import write_page
@@ -71,7 +72,7 @@ def command(
         policy = replace(policy, **given)
     except ValueError as refused:
         raise HeadwayError(str(refused)) from refused
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as rivals:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=settle_child) as rivals:
         more: dict[str, Any] = {"days": days, "policies": names, "say": say, "beside": rivals}
         if input is not None:
             zone = timezone or (settings.grid(group).timezone if settings.group(group) is not None else "UTC")
