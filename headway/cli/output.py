@@ -25,6 +25,7 @@ def emit_json(result: object) -> None:
 
     Examples
     --------
+    >>> from datetime import UTC
     >>> emit_json({"at": datetime(2026, 1, 5, tzinfo=UTC), "for_s": timedelta(minutes=1)})
     {"at": "2026-01-05T00:00:00Z", "for_s": 60.0}
     """
