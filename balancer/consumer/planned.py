@@ -302,15 +302,20 @@ class PlannedConsumer:
         unread = [lease.partition for lease in leases if lease.offset is None]
         with self._watchdog.guard("reading offsets", self.settings.commit_timeout.total_seconds()):
             committed = self._data.committed(unread) if unread else {}
-            starts = {
-                lease.partition: start_of(
-                    lease, committed.get(lease.partition), self.settings, self._sink, self._data.log_range
-                )
-                for lease in leases
-            }
+            starts = {}
+            for lease in leases:
+                tp = lease.partition
+                try:
+                    starts[tp] = start_of(lease, committed.get(tp), self.settings, self._sink, self._data.log_range)
+                except Exception as failure:
+                    if not is_gone(failure):
+                        raise
+                    log.error("%s does not exist any more; waiting for the planner to drop its lease", tp)
         now = time.monotonic()
         self._data.assign({tp: (offset, epoch) for tp, (offset, epoch, _) in starts.items()})
         for lease in leases:
+            if lease.partition not in starts:
+                continue  # asked again with the next word, if it is still ours then
             offset, leader_epoch, is_known = starts[lease.partition]
             note = commit_metadata(self._keeper.owner, lease.epoch, lease.topic_id)
             held = Held(lease, offset, offset, note, leader_epoch, dirty=not is_known, committed_at=now)

@@ -115,13 +115,18 @@ class Books:
         low, high = self.protocols
         if not low <= profile.protocol <= high:
             raise ProtocolRefused(f"worker speaks protocol {profile.protocol}, planner {low} to {high}")
+        fenced = {
+            lease.owner.instance for lease in self.leases.values() if lease.state is LeaseState.FENCING and lease.owner
+        }
         if instance is None:
             instance = 1
-            while (seen := self.lives.get(instance)) is not None and seen.deadline > now:
+            while instance in fenced or ((seen := self.lives.get(instance)) is not None and seen.deadline > now):
                 instance += 1
         before = self.lives.get(instance)
         if before is not None and before.deadline > now:
             raise InstanceTaken(f"instance {instance} is taken by {before.owner} for {before.deadline - now} ms yet")
+        if instance in fenced:  # the fence would reach the new life as well: both have one transactional id
+            raise InstanceTaken(f"instance {instance} is taken until its earlier life is fenced")
         owner = Owner(instance, before.owner.number + 1 if before else 1, nonce)
         self.lives[instance] = Life(owner, now + ttl, profile)
         self._touch()

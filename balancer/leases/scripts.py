@@ -130,15 +130,23 @@ if step == 'claim' then
     local spoken = get(G, 'low') .. ' to ' .. get(G, 'high')
     return {'PROTOCOL', 'worker speaks protocol ' .. protocol .. ', planner ' .. spoken}
   end
+  local fenced = {}
+  for _, tp in ipairs(leases()) do
+    local l = lease(tp)
+    if l.state == 'FENCING' and l.owner then fenced[instance(l.owner)] = true end
+  end
   if i == '' then
     i = 1
-    while num(wkey(i), 'deadline') > now do i = i + 1 end
+    while fenced[tostring(i)] or num(wkey(i), 'deadline') > now do i = i + 1 end
   end
   local w = wkey(i)
   local before = get(w, 'owner')
   local left = num(w, 'deadline') - now
   if left > 0 then
     return {'TAKEN', 'instance ' .. i .. ' is taken by ' .. before .. ' for ' .. left .. ' ms yet'}
+  end
+  if fenced[tostring(i)] then
+    return {'TAKEN', 'instance ' .. i .. ' is taken until its earlier life is fenced'}
   end
   local n = 1
   if before then n = number(before) + 1 end

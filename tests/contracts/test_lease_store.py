@@ -290,13 +290,27 @@ def test_a_planner_that_wakes_late_frees_only_what_it_fenced(bench: Bench) -> No
     bench.pass_time(601)
     token = lead(store)
     number, _ = store.begin_fence(token, 1)
-    again = worker(store, 1, "bb")
-    held(store, token, again, P1)
+    assert store.end_fence(token, 1, number) == (P0,)
+    held(store, token, worker(store, 1, "bb"), P1)
     bench.pass_time(601)
     token = lead(store)
-    assert store.begin_fence(token, 1) == (2, (P0, P1))
-    assert store.end_fence(token, 1, number) == (P0,)  # P1 belongs to a later life that this fence did not reach
+    assert store.begin_fence(token, 1) == (2, (P1,))
+    assert store.end_fence(token, 1, number) == ()  # P1 belongs to a later life that this fence did not reach
     assert store.view().leases[P1].state is LeaseState.FENCING
+
+
+def test_nobody_begins_anew_while_the_earlier_life_is_being_fenced(bench: Bench) -> None:
+    store = bench.store
+    token = begin(store)
+    held(store, token, worker(store), P0)
+    bench.pass_time(601)
+    token = lead(store)
+    number, _ = store.begin_fence(token, 1)
+    with pytest.raises(InstanceTaken, match="instance 1 is taken until its earlier life is fenced"):
+        store.claim(1, "bb", TTL, PROFILE)
+    assert store.claim(None, "cc", TTL, PROFILE) == Owner(2, 1, "cc")
+    store.end_fence(token, 1, number)
+    assert store.claim(1, "bb", TTL, PROFILE) == Owner(1, 2, "bb")
 
 
 def test_stale_planners_change_nothing(bench: Bench) -> None:

@@ -162,7 +162,7 @@ class Data:
     """A log of a hundred records in each of two partitions."""
 
     def __init__(self, told: list[str]) -> None:
-        self.told, self.at = told, {}
+        self.told, self.at, self.gone = told, {}, set()
 
     def warm(self, topics: Any) -> None:
         time.sleep(0.05)
@@ -189,6 +189,8 @@ class Data:
         return {}
 
     def log_range(self, tp: Any) -> tuple[int, int]:
+        if tp in self.gone:
+            raise failure(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
         return 0, 100
 
     def group_metadata(self) -> None:
@@ -265,6 +267,19 @@ def test_k43_ready_is_said_only_after_everything_is_warm(monkeypatch: pytest.Mon
 def test_k34_what_is_committed_is_the_next_offset_never_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch)
     stage.start()
+    stage.wait(lambda: any(rows.get(P0, (0,))[0] == 100 for rows in stage.effects.committed))
+    stage.stop()
+
+
+def test_a_partition_that_is_gone_before_it_is_begun_ends_nobody_and_begins_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(monkeypatch)
+    stage.data.gone.add(P0)
+    stage.start()
+    stage.wait(lambda: any(rows.get(P1, (0,))[0] == 100 for rows in stage.effects.committed))
+    assert P0 not in stage.data.at
+    stage.data.gone.clear()
     stage.wait(lambda: any(rows.get(P0, (0,))[0] == 100 for rows in stage.effects.committed))
     stage.stop()
 
