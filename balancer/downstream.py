@@ -29,7 +29,7 @@ FIRST_RETRY = timedelta(minutes=30)
 LONGEST_RETRY = timedelta(hours=6)
 
 SPARE_S = 10.0
-"""So many seconds of work must wait at both ends of a minute for its throughput to be what the members can do."""
+"""At least so many seconds of work must wait at both ends of a minute for its throughput to be what members can do."""
 
 NEARLY_ALL = 0.95
 """A partition that takes this share of one member's capacity is as fast as it can be."""
@@ -128,7 +128,13 @@ class DownstreamState:
 
 
 def sample_of(
-    snapshot: GroupSnapshot, lag_before: int | None, working_before: int | None, capacity: float, *, is_settled: bool
+    snapshot: GroupSnapshot,
+    lag_before: int | None,
+    working_before: int | None,
+    capacity: float,
+    *,
+    backlog_s: float,
+    is_settled: bool,
 ) -> ThroughputSample | None:
     """Return what a group achieved in its last minute, as its snapshot shows it; None where that is not known.
 
@@ -142,6 +148,10 @@ def sample_of(
         Members that worked then; None if unknown. Those that are requested and do not work yet do not count.
     capacity
         Records/s of one member: a partition that takes nearly all of it is the bound by itself.
+    backlog_s
+        Seconds of work that a backlog is. What is in flight between two commits waits as well, however idle the
+        members are (a client that commits every five seconds, a job with its checkpoints): taken for a backlog, it
+        makes each step up look vain, since the group consumes what arrives.
     is_settled
         No change was requested for long enough; what counts where members cannot be seen.
     """
@@ -157,7 +167,7 @@ def sample_of(
         at=snapshot.at,
         working=working,
         rate=rate,
-        saturated=min(lag, lag_before) >= max(rate * SPARE_S, 1.0),
+        saturated=min(lag, lag_before) >= max(rate * max(SPARE_S, backlog_s), 1.0),
         settled=working == working_before if snapshot.members else is_settled,
         partition_bound=len(states) > 1 and busiest >= NEARLY_ALL * capacity,
     )

@@ -21,7 +21,7 @@ from balancer.alternatives import alternatives, rate_in_words
 from balancer.bounding import FULL, UNROUTED, Routing, bound, hot_in, remedies
 from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
 from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weights, scarce_price, wanted
-from balancer.demand import CELLS, corrected, correction_profile, drainable, forecast_cells
+from balancer.demand import BACKLOG_SHARE, CELLS, corrected, correction_profile, drainable, forecast_cells
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
@@ -273,7 +273,10 @@ def _gain(
     lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
     grace = lead + policy.pause + timedelta(seconds=_MINUTE_S)
     settled = not in_grace(memory.history, now, grace)
-    sample = downstream.sample_of(snapshot, memory.last_lag, memory.last_working, capacity, is_settled=settled)
+    backlog_s = BACKLOG_SHARE * policy.slo.total_seconds()
+    sample = downstream.sample_of(
+        snapshot, memory.last_lag, memory.last_working, capacity, backlog_s=backlog_s, is_settled=settled
+    )
     return replace(
         memory,
         downstream=memory.downstream if sample is None else downstream.observe(memory.downstream, sample),

@@ -477,3 +477,22 @@ def test_k11_sized_by_rate_and_capacity_and_not_by_a_threshold_of_lag() -> None:
 
 
 RATES = (5.0, 30.0, 60.0, 90.0, 120.0)
+
+
+@pytest.mark.parametrize(("waits_s", "kind"), [(12, BoundKind.NONE), (45, BoundKind.DOWNSTREAM)])
+def test_k9_what_is_in_flight_between_commits_is_no_backlog_and_no_sign_of_a_slow_downstream(
+    waits_s: int, kind: BoundKind
+) -> None:
+    """The group consumes the 30 records/s that arrive, with two members and with four; what waits differs."""
+    memory, at, made = None, NOW, None
+    for minute in range(12):
+        working = 2 if minute < 5 else 4
+        states = {TopicPartition("orders", p): PartitionState(waits_s * 5, 5.0, 5.0) for p in range(6)}
+        members = tuple(Member(f"m-{i}", ()) for i in range(working))
+        seen = replace(snapshot(working), at=at, members=members, partitions=states)
+        planned = plan(seen, forecast([30.0] * 72, 6, at), POOL, at, memory=memory)
+        memory, made, at = planned.memory, planned.plan, at + timedelta(minutes=1)
+    assert memory is not None
+    assert made is not None
+    assert (memory.downstream.limit is None) == (kind is BoundKind.NONE)
+    assert any("downstream is the bound" in why for why in made.reasons) == (kind is BoundKind.DOWNSTREAM)
