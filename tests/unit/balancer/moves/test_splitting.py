@@ -56,6 +56,16 @@ class Desk:
     def state(self):
         return self.store.requests("orders")[0]
 
+    def play(self, producer, group):
+        """Let producer, group and leader take a dozen turns, which is enough for a split or a merge."""
+        for _ in range(12):
+            self.now += 0.05
+            producer.hear()
+            group.look()
+            for partition in range(len(self.world.logs)):
+                group.read(partition, 100)
+            self.leader.step()
+
 
 def test_k41_the_first_table_places_every_key_by_hash_alone():
     desk = Desk()
@@ -72,13 +82,7 @@ def test_a_split_goes_through_and_back():
         producer.send(b"k1")
         producer.commit()
         desk.ask(kind)
-        for _ in range(12):
-            desk.now += 0.05
-            producer.hear()
-            group.look()
-            for partition in range(len(desk.world.logs)):
-                group.read(partition, 100)
-            desk.leader.step()
+        desk.play(producer, group)
         assert desk.state().state == "done", (kind, desk.state(), desk.leader.table)
     assert desk.leader.table.moved == {} or set(desk.leader.table.moved.values()) <= {0, 1}
     assert group.faults == []
@@ -332,13 +336,7 @@ def test_ended_requests_are_pruned_and_old_fences_forgotten():
         producer.send(b"k%d" % i)
     producer.commit()
     desk.ask()
-    for _ in range(12):
-        desk.now += 0.05
-        producer.hear()
-        group.look()
-        for partition in range(len(desk.world.logs)):
-            group.read(partition, 100)
-        desk.leader.step()
+    desk.play(producer, group)
     assert desk.leader.table.kept and desk.leader.table.kept[0].source_end > 0
     desk.world.ends = lambda partitions: {p: LogEnd(99, 0, start=99) for p in partitions}  # retention has passed
     desk.now += 61
