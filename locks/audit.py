@@ -1,8 +1,8 @@
 """Known vulnerabilities in the locked dependencies: ``python locks/audit.py PIP_AUDIT [LOCK ...]`` (``make audit``).
 
 Exit code 1 where there are any, and where the audit itself fails. Where the vulnerability service cannot be reached at
-all, that is said in one loud line and the exit code is 0, since a build must be possible without network; with
-``AUDIT=required`` it is 1. Nothing is ever left out silently.
+all, or the index knows of no package whatever, that is said in one loud line and the exit code is 0, since a build must
+be possible without network; with ``AUDIT=required`` it is 1. Nothing is ever left out silently.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def audit(tool: str, lock: Path) -> tuple[int, str]:
         return 1, f"{lock.name}: pip-audit failed ({done.returncode}): {words[-2000:]}"
     bad = [(d["name"], d["version"], v) for d in found for v in d.get("vulns", ())]
     left_out = [d["name"] for d in found if "skip_reason" in d]
+    if found and len(left_out) == len(found):  # an index that answers, and knows of no package at all
+        return 2, f"{lock.name}: no vulnerability service is behind this index, it knows none of {len(found)} packages"
     lines = [
         f"{lock.name}: {name} {version}: {v['id']}, fixed in {', '.join(v['fix_versions']) or 'no version yet'}"
         for name, version, v in bad

@@ -37,6 +37,7 @@ def audit(tmp_path, found, code=0, words="", **environ):
         ([CLEAN], 0, "", 0, "1 packages, none"),
         ([CLEAN, HOLE], 1, "Found 1 known vulnerability", 1, "httpx 0.1: PYSEC-1, fixed in 0.2"),
         ([CLEAN, SKIPPED], 0, "", 1, "could not be audited: headway"),
+        ([SKIPPED, SKIPPED], 0, "", 0, "AUDIT LEFT OUT, not passed: run.txt: no vulnerability service"),
         (
             None,
             1,
@@ -56,3 +57,7 @@ def test_each_end_of_an_audit(tmp_path, found, code, words, exit_code, said):
 def test_where_the_audit_is_required_an_unreachable_service_is_a_failure(tmp_path):
     code, said = audit(tmp_path, None, 1, "Temporary failure in name resolution", AUDIT="required")
     assert (code, "LEFT OUT" in said) == (1, True)
+
+
+def test_where_the_audit_is_required_an_index_that_knows_no_package_is_a_failure(tmp_path):
+    assert audit(tmp_path, [SKIPPED], AUDIT="required")[0] == 1
