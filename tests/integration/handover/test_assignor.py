@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -37,24 +38,32 @@ def test_a_subscribed_group_shares_out_by_the_plans_weights(pool: Pool) -> None:
     pool.create(pool.topic, partitions=4)
     weights = {TopicPartition(pool.topic, p): w for p, w in enumerate((90.0, 30.0, 30.0, 30.0))}
 
-    def member(name: str) -> KafkaConsumer:
-        return KafkaConsumer(
+    shares: dict[str, set[int]] = {}
+    shared_out = threading.Event()
+
+    def member(name: str) -> None:
+        # A thread each, as if processes: a member that waits for the other to join must not keep it from joining.
+        consumer = KafkaConsumer(
             pool.topic,
             bootstrap_servers=pool.bootstrap.split(","),
             group_id=pool.group,
             client_id=name,
             partition_assignment_strategy=[PlannedAssignor(lambda: weights, name)],
         )
+        try:
+            while not shared_out.is_set():
+                consumer.poll(timeout_ms=500)
+                shares[name] = {tp.partition for tp in consumer.assignment()}
+                if sorted(map(sorted, list(shares.values()))) == [[0], [1, 2, 3]]:
+                    shared_out.set()
+        finally:
+            consumer.close()
 
-    members = [member("a"), member("b")]
-    end = time.monotonic() + 40
-    shares: list[set[int]] = []
-    while time.monotonic() < end:
-        for one in members:
-            one.poll(timeout_ms=100)
-        shares = [{tp.partition for tp in one.assignment()} for one in members]
-        if all(shares):
-            break
-    for one in members:
-        one.close()
-    assert sorted(map(sorted, shares)) == [[0], [1, 2, 3]]
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(member, name) for name in "ab"]
+        try:
+            assert shared_out.wait(120), f"two members share four partitions out as {shares}"
+        finally:
+            shared_out.set()
+        for one in running:
+            one.result(60)
