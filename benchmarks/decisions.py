@@ -37,7 +37,7 @@ from balancer.simulator.outcome import Outcome
 from balancer.simulator.ticking import describe, run_headway
 from balancer.simulator.world import World, run_rule
 from forecaster.ingest.trace import read_trace
-from headway.simulation import frame_of, past_of, ridge_forecaster, setting_of
+from headway.reports.simulation import frame_of, past_of, ridge_forecaster, setting_of
 
 WEEK = 10080
 RESULTS = Path(__file__).parent / "results" / "decisions.json"

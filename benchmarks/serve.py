@@ -46,11 +46,11 @@ def serve(port: int, cached: bool) -> None:
     from forecaster.topics import GroupId, TopicPartition
     from headway.api.server import create_app
     from headway.application import Application
-    from headway.audit import Audit
-    from headway.board import Board
-    from headway.metrics import Metrics
-    from headway.operations import Operations
-    from headway.settings import Settings
+    from headway.configuration.settings import Settings
+    from headway.operation.audit import Audit
+    from headway.operation.operations import Operations
+    from headway.status.board import Board
+    from headway.status.metrics import Metrics
 
     now, levels = datetime(2026, 1, 5, 9, tzinfo=UTC), (0.5, 0.9, 0.95, 0.99)
     names = [f"group-{n}" for n in range(GROUPS)]

@@ -34,10 +34,10 @@ from forecaster.stores.base import SeriesKey, Tick
 from forecaster.synthetic import Generated, Traffic, generate
 from forecaster.timegrid import TimeGrid
 from headway.application import Application
-from headway.children import Children
-from headway.jobs import Jobs
-from headway.settings import Settings
+from headway.configuration.settings import Settings
 from headway.wiring import assemble, open_application
+from headway.work.children import Children
+from headway.work.jobs import Jobs
 
 TOPIC = GROUP = "orders"
 START = datetime(2026, 2, 23, tzinfo=UTC)  # a Monday: Berlin changes its clocks in the fifth week, then comes Easter

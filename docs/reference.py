@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from balancer.policy import ScalingPolicy
-from headway.durations import format_duration
-from headway.sections import ActuatorSettings, Section
+from headway.configuration.durations import format_duration
+from headway.configuration.sections import ActuatorSettings, Section
 
 
 def write(folder: Path) -> None:
@@ -45,7 +45,7 @@ def terminal() -> Iterator[str]:
 
 def settings() -> Iterator[str]:
     """Yield a table for each section of the settings file."""
-    from headway.settings import Settings
+    from headway.configuration.settings import Settings
 
     yield "# Reference: settings\n"
     yield "Every key of `headway.toml`; `[store] url` is also the environment variable `HEADWAY_STORE__URL`.\n"
@@ -82,9 +82,9 @@ def http() -> Iterator[str]:
 
 def metrics() -> Iterator[str]:
     """Yield a table of everything that ``/metrics`` has."""
-    from headway.board import Board
-    from headway.group_metrics import GroupMetrics
-    from headway.metrics import Metrics
+    from headway.status.board import Board
+    from headway.status.group_metrics import GroupMetrics
+    from headway.status.metrics import Metrics
 
     text = Metrics().text(GroupMetrics(Board(), datetime(2026, 1, 1, tzinfo=UTC))).decode()
     yield "# Reference: metrics\n"

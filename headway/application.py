@@ -12,17 +12,17 @@ from typing import Any, Protocol
 
 from balancer.plans.base import PlanStore
 from forecaster.stores.base import SeriesStore
-from headway.board import Board, GroupView
-from headway.children import Children
+from headway.configuration.sections import Mode
+from headway.configuration.settings import Settings
 from headway.errors import HeadwayError, UnknownGroup
-from headway.expectations import Expectations
-from headway.metrics import Metrics
-from headway.operations import Operations
-from headway.sections import Mode
-from headway.settings import Settings
-from headway.timeline import Timeline
-from headway.totals import FORTNIGHT, TotalsCache
-from headway.wire import Document
+from headway.operation.operations import Operations
+from headway.status.board import Board, GroupView
+from headway.status.expectations import Expectations
+from headway.status.metrics import Metrics
+from headway.status.timeline import Timeline
+from headway.status.totals import FORTNIGHT, TotalsCache
+from headway.status.wire import Document
+from headway.work.children import Children
 
 
 class JobList(Protocol):

@@ -38,10 +38,10 @@ from forecaster.series import ArrivalSeries
 from forecaster.serving import ForecastService
 from forecaster.topics import GroupId
 from headway.application import Application
-from headway.board import GroupView, ReplicaPoint
 from headway.errors import NotReady
-from headway.what_if import planned_again
-from headway.wire import Document
+from headway.reports.what_if import planned_again
+from headway.status.board import GroupView, ReplicaPoint
+from headway.status.wire import Document
 
 TOPIC = "worldcup"
 GROUP = GroupId(TOPIC)

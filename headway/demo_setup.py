@@ -17,9 +17,9 @@ from forecaster.shipped_files import CHECKOUT, shipped_folder
 from headway.api.listening import Server
 from headway.api.server import create_app
 from headway.application import Application
+from headway.configuration.settings import Settings, load
 from headway.demo import TOPIC, Replay, Scene, make_scene
 from headway.errors import HeadwayError
-from headway.settings import Settings, load
 from headway.wiring import open_application, open_forecasts
 
 SAMPLE = "worldcup98_1min.csv.gz"

@@ -13,11 +13,11 @@ from balancer.errors import BalancerError, PlanStoreUnavailable
 from balancer.plans.base import LeaderToken, PlanStore
 from forecaster.errors import ForecasterError
 from forecaster.topics import GroupId
-from headway.audit import Audit
+from headway.configuration.sections import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.configuration.settings import Settings, secret
 from headway.errors import HeadwayError
-from headway.operations import Operations
-from headway.sections import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
-from headway.settings import Settings, secret
+from headway.operation.audit import Audit
+from headway.operation.operations import Operations
 
 if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecaster's libraries
     from balancer.actuators.base import Actuator
@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecast
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
     from headway.application import Application
-    from headway.board import GroupView
-    from headway.jobs import Jobs
+    from headway.status.board import GroupView
+    from headway.work.jobs import Jobs
 
 Clock = Callable[[], datetime]
 RECORDING = GroupId("@record")
@@ -210,8 +210,8 @@ def open_application(settings: Settings, clock: Clock = utc_now, *, late: bool =
         If the store does not answer or refuses, unless ``late``.
     """
     from headway.application import Application
-    from headway.board import Board
-    from headway.metrics import Metrics
+    from headway.status.board import Board
+    from headway.status.metrics import Metrics
 
     with ExitStack() as stack:
         url = stack.enter_context(store_url(settings))
@@ -242,8 +242,8 @@ def _stores(
     if trouble is None:
         store = open_series(settings, url, own_clock)
         return store, open_plans(settings, url)
-    from headway.late_store import Late
-    from headway.logs import logger
+    from headway.status.logs import logger
+    from headway.work.late_store import Late
 
     def tell(why: str | None) -> None:
         trouble("store", why)
@@ -303,12 +303,12 @@ def assemble(
     HeadwayError
         If a group cannot be wired as it is configured.
     """
-    from headway.doctor_planned import against_target
-    from headway.jobs import Jobs
-    from headway.planned_groups import moves_of
-    from headway.roster import REFRESH_EVERY, Roster
-    from headway.routed_topics import lead_topics
-    from headway.workshop import Recording, Workshop
+    from headway.consumers.planned_groups import moves_of
+    from headway.consumers.routed_topics import lead_topics
+    from headway.operation.doctor_planned import against_target
+    from headway.work.jobs import Jobs
+    from headway.work.roster import REFRESH_EVERY, Roster
+    from headway.work.workshop import Recording, Workshop
 
     settings = app.settings
     held: dict[str, LeaderToken] = {}

@@ -41,9 +41,9 @@ from forecaster.forecast import Forecast
 from forecaster.stores.embedded import EmbeddedServer
 from forecaster.topics import GroupId
 from headway.cli.output import emit_table
+from headway.configuration.settings import load
 from headway.demo import learned_on_history
 from headway.demo_setup import served
-from headway.settings import load
 from headway.wiring import open_application
 from tests.peers import needs
 from tests.peers.kafka import Kafka, free_ports

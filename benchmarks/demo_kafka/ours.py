@@ -29,13 +29,13 @@ from forecaster.ingest.replay import load
 from forecaster.offsets import CountingPolicy
 from forecaster.topics import GroupId
 from headway.application import Application
-from headway.board import GroupView, ReplicaPoint
+from headway.configuration.settings import Settings
+from headway.consumers.moving import Caretaker, open_planned_group
+from headway.consumers.planned_groups import plan_to_follow
 from headway.demo import ShortLeads
-from headway.facts import recorded_states
-from headway.moving import Caretaker, open_planned_group
-from headway.planned_groups import plan_to_follow
-from headway.settings import Settings
+from headway.status.board import GroupView, ReplicaPoint
 from headway.wiring import open_forecasts
+from headway.work.facts import recorded_states
 
 GROUP = GroupId(OURS)
 LEASE, RENEW_S = timedelta(seconds=60), 10.0

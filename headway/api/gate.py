@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.api.problems import problem
-from headway.metrics import Metrics
+from headway.status.metrics import Metrics
 
 OPEN = ("/healthz", "/readyz")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "testserver"})

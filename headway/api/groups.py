@@ -14,10 +14,10 @@ from forecaster.topics import GroupId
 from headway.api.problems import problem
 from headway.api.series import OF_THE_GROUP, latency, of_the_group, recorded
 from headway.application import Application
-from headway.board import group_document, plan_view
-from headway.durations import parse_duration
-from headway.member_points import member_points
-from headway.wire import Document, decision_document, encode, forecast_document, instant, parse_instant
+from headway.configuration.durations import parse_duration
+from headway.status.board import group_document, plan_view
+from headway.status.member_points import member_points
+from headway.status.wire import Document, decision_document, encode, forecast_document, instant, parse_instant
 
 router = APIRouter(prefix="/v1", tags=["groups"])
 JSON = "application/json"

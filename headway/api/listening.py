@@ -10,8 +10,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from headway.configuration.sections import ApiSettings
 from headway.errors import HeadwayError
-from headway.sections import ApiSettings
 
 
 def listen(api: ApiSettings) -> socket.socket:

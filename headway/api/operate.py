@@ -14,11 +14,11 @@ from starlette.responses import Response
 from forecaster.ingest.push import MAX_PARTITION, PushedRow, push
 from headway.api.groups import App, as_json
 from headway.api.problems import problem
-from headway.board import GroupView
-from headway.durations import parse_duration
-from headway.operations import ALL
-from headway.sections import Mode
-from headway.wire import encode, instant, parse_instant
+from headway.configuration.durations import parse_duration
+from headway.configuration.sections import Mode
+from headway.operation.operations import ALL
+from headway.status.board import GroupView
+from headway.status.wire import encode, instant, parse_instant
 
 router = APIRouter(prefix="/v1", tags=["operate"])
 Actor = Annotated[str, Header(alias="X-Headway-Actor", max_length=200, description="Who does this, for the audit.")]

@@ -17,8 +17,8 @@ from forecaster.errors import StoreError
 from headway.api.groups import App
 from headway.api.problems import problem
 from headway.application import Application
-from headway.overview import overview
-from headway.wire import encode
+from headway.status.overview import overview
+from headway.status.wire import encode
 
 FOLDER = Path(__file__).parents[1] / "page"
 _CSP = (

@@ -19,13 +19,13 @@ from headway.api.groups import App, as_json
 from headway.api.problems import problem
 from headway.api.series import MAX_CELLS
 from headway.application import Application
-from headway.board import GroupView
-from headway.durations import parse_duration
-from headway.evidence import by_hour, by_lead, reliability, worst
-from headway.expectations import LEVELS, paired
-from headway.overview import nullable, overview
-from headway.timeline import assignment_document, summarised
-from headway.wire import Document, encode, instant, parse_instant
+from headway.configuration.durations import parse_duration
+from headway.status.board import GroupView
+from headway.status.evidence import by_hour, by_lead, reliability, worst
+from headway.status.expectations import LEVELS, paired
+from headway.status.overview import nullable, overview
+from headway.status.timeline import assignment_document, summarised
+from headway.status.wire import Document, encode, instant, parse_instant
 
 router = APIRouter(prefix="/v1", tags=["panels"])
 MAX_RANGE = timedelta(days=63)

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from forecaster.stores.base import Cells, SeriesKey
 from headway.api.problems import problem
 from headway.application import Application
-from headway.board import GroupView
-from headway.learned_series import CAPACITY, LEAD_TIME
-from headway.wire import Document, instant
+from headway.status.board import GroupView
+from headway.status.wire import Document, instant
+from headway.work.learned_series import CAPACITY, LEAD_TIME
 
 MAX_CELLS = 500_000
 READ_CELLS = 2_000_000

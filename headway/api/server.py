@@ -12,8 +12,8 @@ from headway.api.gate import Gate, digest
 from headway.api.page import mount_page
 from headway.api.reference import mount_reference
 from headway.application import Application
+from headway.configuration.settings import Settings, secret
 from headway.errors import SettingsRefused
-from headway.settings import Settings, secret
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 

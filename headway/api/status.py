@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from headway.api.groups import App, as_json
 from headway.api.problems import problem, unavailable
-from headway.board import Event
-from headway.group_metrics import GroupMetrics
-from headway.wire import encode, parse_instant
+from headway.status.board import Event
+from headway.status.group_metrics import GroupMetrics
+from headway.status.wire import encode, parse_instant
 
 router = APIRouter(tags=["status"])
 MAX_LISTENERS = 64

@@ -14,7 +14,7 @@ from headway.cli.output import Json, emit_json, emit_table, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headway.adoption import Outcome
+    from headway.consumers.adoption import Outcome
 
 EXAMPLE = "headway adopt --group orders --dry-run"
 
@@ -27,7 +27,7 @@ def command(group: Group, how: HandOver, config: Config = None, json: Json = Fal
     Offsets stay where they are, under the group's own id. The group's ordinary consumers must stop (this command
     waits for them); planned workers then go on where they stopped. Exit code 1 while members are left.
     """
-    from headway.adoption import adopt
+    from headway.consumers.adoption import adopt
 
     hand_over(adopt, group, how, config, json, "waiting for ordinary members to stop, then founding the leases")
 
@@ -36,10 +36,10 @@ def hand_over(
     act: Callable[..., Outcome], group: str, how: HandOver, config: Path | None, json: bool, note: str
 ) -> None:
     """Adopt or release a group, print the steps, and fail unless the end was reached."""
-    from headway.adoption import as_json
-    from headway.durations import parse_duration
-    from headway.moving import open_planned_group, some_mover
-    from headway.settings import load
+    from headway.configuration.durations import parse_duration
+    from headway.configuration.settings import load
+    from headway.consumers.adoption import as_json
+    from headway.consumers.moving import open_planned_group, some_mover
 
     try:
         limit = parse_duration(how.within).total_seconds()

@@ -24,8 +24,8 @@ def command(
     The approval holds for an hour and for the number of members that the plan names now. A plan that has been
     replaced meanwhile is refused.
     """
+    from headway.configuration.settings import load
     from headway.errors import UnknownGroup
-    from headway.settings import load
     from headway.wiring import open_operations, utc_now
 
     settings = load(config)

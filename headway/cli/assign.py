@@ -35,8 +35,8 @@ def command(
     import numpy as np
 
     from balancer.packing.sequence import cardinal_bin_scores, known_algorithms, run_sequence
+    from headway.configuration.loads_file import consumer_names, read_loads, read_owners, write_assignments
     from headway.errors import HeadwayError
-    from headway.loads_file import consumer_names, read_loads, read_owners, write_assignments
 
     if not 0 < capacity < float("inf"):
         raise HeadwayError(f"--capacity {capacity:g} must be a positive number of records/s")

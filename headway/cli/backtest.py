@@ -11,7 +11,7 @@ import typer
 from headway.cli import sources
 from headway.cli.bundles import Days, Trace, Workers
 from headway.cli.output import Json, bar, emit_json, emit_table, say
-from headway.durations import instant
+from headway.configuration.durations import instant
 
 if TYPE_CHECKING:
     from forecaster.backtest import BacktestPlan, BacktestReport
@@ -72,7 +72,7 @@ def command(
         )
     periods = found_periods(history)
     if html is not None:
-        from headway.backtest_page import write_page
+        from headway.reports.backtest_page import write_page
 
         write_page(html, history, report, periods)
         say(f"{html}: a self-contained page with plots")

@@ -56,7 +56,7 @@ class Days:
     def calendar(self, configured: Calendar | None = None) -> Calendar:
         """Return the calendar that was asked for; the configured region where none is named."""
         from forecaster.calendar import Calendar
-        from headway.events_file import read_events
+        from headway.configuration.events_file import read_events
 
         region = self.holidays or (configured.region if configured is not None else None)
         more = configured.events if configured is not None else ()
@@ -73,7 +73,7 @@ class Workers:
 
     def open(self) -> AbstractContextManager[Mapper]:
         """Open the mapper."""
-        from headway.parallel import mapper
+        from headway.work.parallel import mapper
 
         return mapper(self.backend, self.jobs, self.address)
 

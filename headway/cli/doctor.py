@@ -20,8 +20,8 @@ def command(config: Config = None, json: Json = False) -> None:
     from contextlib import ExitStack
     from functools import partial
 
-    from headway.doctor import examine
-    from headway.settings import load
+    from headway.configuration.settings import load
+    from headway.operation.doctor import examine
     from headway.wiring import open_series, open_source, store_url
 
     settings = load(config)

@@ -25,7 +25,7 @@ def command(
     appears whole or not at all, and headway import reads it back.
     """
     from forecaster.exchange import export_series
-    from headway.settings import load
+    from headway.configuration.settings import load
     from headway.wiring import open_series, store_url
 
     settings = load(config)

@@ -9,7 +9,7 @@ import typer
 from headway.cli import sources
 from headway.cli.bundles import Days, Trace
 from headway.cli.output import Json, emit_json, emit_table, say
-from headway.durations import instant
+from headway.configuration.durations import instant
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -74,7 +74,7 @@ def command(
         result = calendar.forecast(chosen, history, steps, asked)
     periods = found_periods(history)
     if json:
-        from headway.wire import forecast_document
+        from headway.status.wire import forecast_document
 
         more = {"periods": [p.to_dict() for p in periods]} | ({} if health is None else {"health": health})
         emit_json(forecast_document(result) | more)

@@ -25,7 +25,7 @@ def command(
     again changes nothing either. Values that are there already are replaced.
     """
     from forecaster.exchange import import_series
-    from headway.settings import load
+    from headway.configuration.settings import load
     from headway.wiring import open_series, store_url, utc_now
 
     settings = load(config)

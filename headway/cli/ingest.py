@@ -76,7 +76,7 @@ def _from_file(
     from forecaster.ingest.replay import load
     from forecaster.ingest.trace import read_trace, spread
     from headway.cli.output import say
-    from headway.settings import load as load_settings
+    from headway.configuration.settings import load as load_settings
     from headway.wiring import open_series, store_url, utc_now
 
     settings = load_settings(config)
@@ -101,7 +101,7 @@ def _from_prometheus(url: str, topic: str, since: str, step: str, selector: str,
     from forecaster.timegrid import TimeGrid
     from headway.cli.output import say
     from headway.cli.sources import duration
-    from headway.settings import load as load_settings
+    from headway.configuration.settings import load as load_settings
     from headway.wiring import open_series, store_url, utc_now
 
     settings, now = load_settings(config), utc_now()

@@ -11,8 +11,8 @@ from headway.cli import sources
 from headway.cli.output import Json, bar, emit_json, emit_table, say
 
 if TYPE_CHECKING:
-    from headway.initial import SeenGroup
-    from headway.settings import Settings
+    from headway.configuration.initial import SeenGroup
+    from headway.configuration.settings import Settings
 
 EXAMPLE = "headway init --brokers 127.0.0.1:9092"
 
@@ -39,9 +39,9 @@ def command(
     """
     import sys
 
+    from headway.configuration.initial import chosen, configuration, look
+    from headway.configuration.settings import load
     from headway.errors import HeadwayError, SettingsRefused
-    from headway.initial import chosen, configuration, look
-    from headway.settings import load
 
     asks = sys.stdin.isatty() and sys.stderr.isatty() and not json
     if out.exists() and not force:
@@ -100,8 +100,8 @@ def _settings(brokers: str, url: str | None, properties: dict[str, str]) -> Sett
     import os
     from tempfile import TemporaryDirectory
 
-    from headway.initial import configuration
-    from headway.settings import load
+    from headway.configuration.initial import configuration
+    from headway.configuration.settings import load
 
     with TemporaryDirectory() as folder:
         file = Path(folder) / "headway.toml"

@@ -34,10 +34,10 @@ def run(
     from contextlib import ExitStack
 
     from balancer.actuators.board import ScalerBoard
+    from headway.configuration.settings import load
     from headway.errors import SettingsRefused, UnknownGroup
-    from headway.jobs import NAMES
-    from headway.settings import load
     from headway.wiring import assemble, open_application
+    from headway.work.jobs import NAMES
 
     if name not in NAMES:
         raise typer.BadParameter(f"{name!r} is no job; there are {', '.join(NAMES)}")

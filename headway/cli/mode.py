@@ -25,10 +25,10 @@ def command(
     refused while there is nothing to act on, a right is missing, brokers or store do not keep what a planned group
     leans on, or the forecast's gate is closed; the reasons are named.
     """
-    from headway.doctor_planned import against_target
+    from headway.configuration.sections import Mode
+    from headway.configuration.settings import load
     from headway.errors import HeadwayError, UnknownGroup
-    from headway.sections import Mode
-    from headway.settings import load
+    from headway.operation.doctor_planned import against_target
     from headway.wiring import closed_gates, open_operations, utc_now
 
     settings = load(config)

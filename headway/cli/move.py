@@ -26,9 +26,9 @@ def command(
     done; the partition then stays with, or goes to, an owner that works.
     """
     from forecaster.topics import TopicPartition
-    from headway.durations import parse_duration
-    from headway.moving import move, open_planned_group, some_mover
-    from headway.settings import load
+    from headway.configuration.durations import parse_duration
+    from headway.configuration.settings import load
+    from headway.consumers.moving import move, open_planned_group, some_mover
 
     try:
         wanted, limit = TopicPartition.parse(partition), parse_duration(within)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from headway.durations import instant
+from headway.configuration.durations import instant
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 """The ``--json`` option; every command that has a result takes it."""

@@ -25,10 +25,10 @@ def command(
 
     Recording, forecasting and planning go on; nothing is scaled and nothing is moved.
     """
-    from headway.durations import parse_duration
+    from headway.configuration.durations import parse_duration
+    from headway.configuration.settings import load
     from headway.errors import UnknownGroup
-    from headway.settings import load
-    from headway.wire import instant
+    from headway.status.wire import instant
     from headway.wiring import open_operations, utc_now
 
     scope = one_scope(group, every)

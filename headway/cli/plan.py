@@ -8,7 +8,7 @@ import typer
 
 from headway.cli import sources
 from headway.cli.output import Json, emit_json, emit_table, say
-from headway.durations import instant
+from headway.configuration.durations import instant
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -80,7 +80,7 @@ def command(
     )
     made = plan_of_trace(history, now, policy, replicas, timezone)
     if json:
-        from headway.wire import plan_document
+        from headway.status.wire import plan_document
 
         emit_json(plan_document(made))
     else:
@@ -97,7 +97,7 @@ def plan_of_trace(
     from balancer.planner import plan
     from forecaster.forecast import NoForecast
     from forecaster.topics import GroupId, TopicPartition
-    from headway.simulation import arrivals_of, ridge_forecaster
+    from headway.reports.simulation import arrivals_of, ridge_forecaster
 
     trace, _ = arrivals_of(history.until(now), policy.cap_at_partitions)
     minutes = trace.minutes()
@@ -127,10 +127,10 @@ def plan_of_trace(
 def _of_group(group: str, live: bool, config: Path | None) -> dict[str, Any]:
     """Return a group's plan, and of a planned group who holds and gets what, which is there before any plan is."""
     from balancer.policy import AssignmentKind
+    from headway.configuration.settings import load
+    from headway.consumers.handover_document import handover_document
+    from headway.consumers.moving import open_leases
     from headway.errors import HeadwayError, UnknownGroup
-    from headway.handover_document import handover_document
-    from headway.moving import open_leases
-    from headway.settings import load
 
     settings = load(config)
     if settings.group(group) is None:
@@ -151,9 +151,9 @@ def _of_group(group: str, live: bool, config: Path | None) -> dict[str, Any]:
 def _published(group: str, config: Path | None) -> dict[str, Any]:
     """Return the plan that a group's leader published last."""
     from forecaster.topics import GroupId
+    from headway.configuration.settings import load
     from headway.errors import HeadwayError, UnknownGroup
-    from headway.settings import load
-    from headway.wire import plan_document
+    from headway.status.wire import plan_document
     from headway.wiring import open_plans, store_url
 
     settings = load(config)
@@ -175,8 +175,8 @@ def _live(group: str, config: Path | None) -> dict[str, Any]:
     from contextlib import ExitStack
 
     from balancer.actuators.board import ScalerBoard
+    from headway.configuration.settings import load
     from headway.errors import HeadwayError, UnknownGroup
-    from headway.settings import load
     from headway.wiring import assemble, open_application
 
     settings = load(config)

@@ -45,8 +45,8 @@ def add(
 
     headway prescale add --group orders --replicas 12 --expires 2026-11-27T20:00Z
     """
+    from headway.configuration.settings import load
     from headway.errors import UnknownGroup
-    from headway.settings import load
     from headway.wiring import open_operations, utc_now
 
     settings = load(config)
@@ -75,8 +75,8 @@ def list_(
     from datetime import timedelta
 
     from balancer.prescaling import spans
-    from headway.settings import load
-    from headway.wire import instant
+    from headway.configuration.settings import load
+    from headway.status.wire import instant
     from headway.wiring import open_operations, utc_now
 
     settings, now = load(config), utc_now()
@@ -104,8 +104,8 @@ def remove(
     json: Json = False,
 ) -> None:
     """Remove a window, an event or an override."""
+    from headway.configuration.settings import load
     from headway.errors import HeadwayError
-    from headway.settings import load
     from headway.wiring import open_operations, utc_now
 
     with open_operations(load(config)) as operations:

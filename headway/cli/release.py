@@ -16,6 +16,6 @@ def command(group: Group, how: HandOver, config: Config = None, json: Json = Fal
     Workers commit, give up their partitions and take no more; stop them, then start ordinary consumers of the same
     group: they go on at the committed offsets.
     """
-    from headway.adoption import release
+    from headway.consumers.adoption import release
 
     hand_over(release, group, how, config, json, "draining every worker")

@@ -22,8 +22,8 @@ def command(
     Snapshot, forecast, policy, knobs, memory and rules were kept as the tick had them. Exit code 1 if the answer
     differs, which would be a fault of ours.
     """
-    from headway.replaying import replay
-    from headway.settings import load
+    from headway.configuration.settings import load
+    from headway.operation.replaying import replay
     from headway.wiring import open_plans, store_url
 
     settings = load(config)

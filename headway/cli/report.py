@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from balancer.policy import ScalingPolicy
     from forecaster.series import ArrivalSeries
     from forecaster.stores.base import SeriesStore
-    from headway.report import Did
-    from headway.settings import Settings
+    from headway.configuration.settings import Settings
+    from headway.reports.report import Did
 
 EXAMPLE = "headway report --group worldcup --input data/worldcup98_1min.csv.gz --capacity 150 --days 2"
 PAGE = 5000
@@ -49,12 +49,12 @@ def command(
     from dataclasses import replace
     from multiprocessing import get_context
 
-    from headway.children import settle_child
+    from headway.configuration.settings import load
     from headway.errors import HeadwayError
-    from headway.report import make_report
-    from headway.report_page import write_page
-    from headway.settings import load
-    from headway.simulation import POLICIES
+    from headway.reports.report import make_report
+    from headway.reports.report_page import write_page
+    from headway.reports.simulation import POLICIES
+    from headway.work.children import settle_child
 
     names = list(POLICIES) if policies == "all" else [n.strip() for n in policies.split(",") if n.strip()]
     unknown = [n for n in names if n not in POLICIES]
@@ -112,10 +112,10 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
     from balancer.control import CAPACITY
     from balancer.prescaling import spans
     from forecaster.topics import GroupId
-    from headway.audit import Audit
     from headway.errors import HeadwayError
-    from headway.operations import Operations
-    from headway.report import make_report
+    from headway.operation.audit import Audit
+    from headway.operation.operations import Operations
+    from headway.reports.report import make_report
     from headway.wiring import open_forecasts, open_plans, open_series, store_url
 
     own = settings.group(group)
@@ -152,7 +152,7 @@ def _did(
     end: datetime,
 ) -> Did | str:
     from forecaster.topics import GroupId
-    from headway.report import did_of, late_share_of
+    from headway.reports.report import did_of, late_share_of
 
     points: list[tuple[datetime, int]] = []
     since = start
@@ -166,7 +166,7 @@ def _did(
 
 
 def _print(document: dict[str, Any]) -> None:
-    from headway.report_page import verdict
+    from headway.reports.report_page import verdict
 
     rows: list[list[object]] = []
     did = document["did"]

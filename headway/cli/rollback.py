@@ -29,7 +29,7 @@ def command(
     from datetime import UTC, datetime
 
     from forecaster.topics import StreamId
-    from headway.settings import load
+    from headway.configuration.settings import load
 
     settings = load(config)
     models, stream = sources.registry(settings, out), StreamId(settings.cluster, topic)

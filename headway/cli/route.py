@@ -34,10 +34,10 @@ def command(
     import socket
     import sys
 
-    from headway.durations import parse_duration
-    from headway.routed_topics import open_producer, relay
-    from headway.routing_lines import lines_in_batches, send_batch
-    from headway.settings import load
+    from headway.configuration.durations import parse_duration
+    from headway.configuration.settings import load
+    from headway.consumers.routed_topics import open_producer, relay
+    from headway.consumers.routing_lines import lines_in_batches, send_batch
 
     try:
         wait_s = parse_duration(linger).total_seconds()

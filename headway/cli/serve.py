@@ -20,13 +20,13 @@ def command(config: Config = None) -> None:
     import sys
     from contextlib import ExitStack
 
-    from headway import logs
     from headway.api.listening import Server, listen, url_of
     from headway.api.server import create_app
-    from headway.children import Children
-    from headway.scalers import open_board, open_scalers
-    from headway.settings import SettingsFile
+    from headway.configuration.settings import SettingsFile
+    from headway.operation.scalers import open_board, open_scalers
+    from headway.status import logs
     from headway.wiring import assemble, open_application
+    from headway.work.children import Children
 
     read_settings = SettingsFile(config)
     settings = read_settings()

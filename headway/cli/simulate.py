@@ -9,10 +9,10 @@ import typer
 
 from headway.cli import sources
 from headway.cli.output import Json, emit_json, emit_table, say
-from headway.durations import instant
+from headway.configuration.durations import instant
 
 if TYPE_CHECKING:
-    from headway.simulation import Simulation
+    from headway.reports.simulation import Simulation
 
 EXAMPLE = (
     "headway simulate --input data/nyc_taxi_30min.csv.gz --capacity 0.5 "
@@ -62,7 +62,7 @@ def command(
 
     from balancer.simulator.world import World
     from headway.errors import HeadwayError
-    from headway.simulation import POLICIES, arrivals_of, run_span, simulate
+    from headway.reports.simulation import POLICIES, arrivals_of, run_span, simulate
 
     names = list(POLICIES) if policies == "all" else [n.strip() for n in policies.split(",") if n.strip()]
     unknown = [n for n in names if n not in POLICIES]
@@ -80,7 +80,7 @@ def command(
     trace, gaps = arrivals_of(found, spread is not None or len(found.partitions) > 1)
     splits = None
     if keys is not None:
-        from headway.keyed_simulation import keyed
+        from headway.reports.keyed_simulation import keyed
 
         every = sources.duration(drift, "--drift")
         splits = keyed(trace, partitions, keys, key_skew, every, seed, max_partitions, capacity, (begin, stop))
@@ -108,7 +108,7 @@ def command(
     if decisions is not None:
         _write_decisions(decisions, result)
     if report is not None:
-        from headway.report_simulation import write_report
+        from headway.reports.report_simulation import write_report
 
         write_report(report, result, title=found.topic, price=price)
         say(f"report: {report}")

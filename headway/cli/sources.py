@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
     from headway.cli.bundles import Days
-    from headway.settings import Settings
+    from headway.configuration.settings import Settings
 
 InputFile = Annotated[
     Path | None, typer.Option("--input", help="Trace file: CSV timestamp,series,value, gzip or plain.")
@@ -49,7 +49,7 @@ def duration(text: str, option: str) -> timedelta:
     >>> duration("90m", "--horizon")
     datetime.timedelta(seconds=5400)
     """
-    from headway.durations import parse_duration
+    from headway.configuration.durations import parse_duration
 
     try:
         return parse_duration(text)
@@ -131,7 +131,7 @@ def say_periods(periods: Sequence[Period]) -> None:
 @contextmanager
 def recorded(config: Path | None, days: Days | None = None) -> Iterator[Recorded]:
     """Open the configured store for reading, and the service that forecasts from it, on the days that are asked for."""
-    from headway.settings import load
+    from headway.configuration.settings import load
     from headway.wiring import open_forecasts, open_series, store_url
 
     settings = load(config)
@@ -223,7 +223,7 @@ def auto(seed: int) -> Ladder:
 def registry(settings: Settings, folder: Path | None = None) -> ModelRegistry:
     """Open the models folder that the settings name, or another, with the settings' key."""
     from forecaster.registry import ModelRegistry
-    from headway.settings import secret
+    from headway.configuration.settings import secret
 
     key = secret(settings.models.hmac_key, settings.models.hmac_key_file)
     return ModelRegistry(folder or settings.model_folder, key=None if key is None else key.encode())

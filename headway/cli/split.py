@@ -31,9 +31,9 @@ def command(
 
 def finish(kind: str, topic: str, partition: int, lanes: int, within: str, config: Config, json: bool) -> None:
     """Ask, wait, print, and end with the right exit code."""
-    from headway.durations import parse_duration
-    from headway.routed_topics import carry_out, new_request
-    from headway.settings import load
+    from headway.configuration.durations import parse_duration
+    from headway.configuration.settings import load
+    from headway.consumers.routed_topics import carry_out, new_request
 
     try:
         limit = parse_duration(within).total_seconds()

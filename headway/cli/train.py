@@ -67,7 +67,7 @@ def command(
     from datetime import UTC, datetime
 
     from forecaster.training import TrainingPolicy
-    from headway.settings import load
+    from headway.configuration.settings import load
 
     if card is not None:
         _again(card, input, topic, trace, seed, config, json)

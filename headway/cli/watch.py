@@ -35,7 +35,7 @@ def command(
     import httpx
 
     from headway.cli.sources import duration
-    from headway.settings import load, secret
+    from headway.configuration.settings import load, secret
 
     settings = load(config)
     api = settings.api
@@ -83,7 +83,7 @@ def _print(document: dict[str, Any]) -> None:
 
     from rich.console import Console
 
-    from headway.watching import screen
+    from headway.status.watching import screen
 
     width = shutil.get_terminal_size((140, 40)).columns
     Console(width=width).print(screen(document, width=width, selected=0))
@@ -97,7 +97,7 @@ def _live(client: httpx.Client, where: str, document: dict[str, Any], seconds: f
 
     from headway.cli.keys import pressed, raw_keys
     from headway.errors import HeadwayError
-    from headway.watching import screen
+    from headway.status.watching import screen
 
     console, selected, trouble = Console(), 0, None
     good = time.monotonic()

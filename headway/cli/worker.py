@@ -39,9 +39,9 @@ def command(
     import sys
 
     from balancer.consumer import FailurePolicy, GiveUp, Mode, PlannedConsumer, StartAt, WorkerSettings
+    from headway.configuration.settings import load
+    from headway.consumers.handlers import load_handler
     from headway.errors import HeadwayError
-    from headway.handlers import load_handler
-    from headway.settings import load
 
     settings = load(config)
     if not settings.kafka.bootstrap_servers:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headway.board import Board
-from headway.group_metrics import GroupMetrics
-from headway.metrics import Metrics
+from headway.status.board import Board
+from headway.status.group_metrics import GroupMetrics
+from headway.status.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"

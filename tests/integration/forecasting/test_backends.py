@@ -11,7 +11,7 @@ import pytest
 from forecaster.backtest import BacktestPlan, Mapper, backtest
 from forecaster.methods.catalogue import make_method
 from headway.cli import main
-from headway.parallel import BackendRefused, mapper
+from headway.work.parallel import BackendRefused, mapper
 from tests.peers.ray_cluster import ray_cluster
 from tests.unit.forecaster.test_training import noisy_days
 

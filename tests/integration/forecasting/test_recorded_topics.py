@@ -11,7 +11,7 @@ import pytest
 
 from forecaster.stores.base import Cells, SeriesKey
 from headway.cli import main
-from headway.settings import load
+from headway.configuration.settings import load
 from headway.wiring import open_series, store_url
 
 STEP_S = 900

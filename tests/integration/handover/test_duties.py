@@ -169,8 +169,8 @@ def test_k24_commits_carry_the_leader_epoch(pool: Pool) -> None:
 
 
 def test_adopt_and_release_move_a_running_group_there_and_back(pool: Pool) -> None:
-    from headway.adoption import adopt, release
-    from headway.moving import PlannedGroupParts
+    from headway.consumers.adoption import adopt, release
+    from headway.consumers.moving import PlannedGroupParts
 
     parts = PlannedGroupParts(pool.mover, pool.duties, pool.source, pool.store)
     pool.create(pool.topic, pool.out, partitions=2)

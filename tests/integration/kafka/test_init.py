@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headway import cli
-from headway.settings import Mode, load
+from headway.configuration.settings import Mode, load
 from tests.integration.kafka.test_kafka_source import MakeTopic, Send, commit
 from tests.peers.kafka import Kafka
 

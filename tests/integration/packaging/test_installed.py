@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headway.settings import load
+from headway.configuration.settings import load
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = Path(sys.executable).parent

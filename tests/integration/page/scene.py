@@ -20,12 +20,12 @@ from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import GroupId, TopicPartition
 from headway.api.server import create_app
 from headway.application import Application
-from headway.audit import Audit
-from headway.board import Board, ReplicaPoint
-from headway.metrics import Metrics
-from headway.operations import Operations
-from headway.settings import Settings
-from headway.what_if import planned_again
+from headway.configuration.settings import Settings
+from headway.operation.audit import Audit
+from headway.operation.operations import Operations
+from headway.reports.what_if import planned_again
+from headway.status.board import Board, ReplicaPoint
+from headway.status.metrics import Metrics
 
 NOW = datetime(2026, 1, 5, 7, 40, tzinfo=UTC)
 DAYS = 9

@@ -17,11 +17,11 @@ from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import TopicPartition
 from headway.api.server import create_app
 from headway.application import Application
-from headway.audit import Audit
-from headway.board import Board
-from headway.metrics import Metrics
-from headway.operations import Operations
-from headway.settings import Settings
+from headway.configuration.settings import Settings
+from headway.operation.audit import Audit
+from headway.operation.operations import Operations
+from headway.status.board import Board
+from headway.status.metrics import Metrics
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

@@ -20,16 +20,16 @@ from forecaster.stores.base import Cells, SeriesKey, Tick
 from forecaster.topics import StreamId
 from forecaster.training import TrainingPolicy
 from headway.application import Application
-from headway.audit import Audit
-from headway.board import Board
 from headway.cli import main
+from headway.configuration.sections import Mode
+from headway.configuration.settings import Settings
 from headway.errors import HeadwayError
-from headway.loops import GroupRunner, RecordedObserver
-from headway.metrics import Metrics
-from headway.operations import Operations
-from headway.sections import Mode
-from headway.settings import Settings
+from headway.operation.audit import Audit
+from headway.operation.operations import Operations
+from headway.status.board import Board
+from headway.status.metrics import Metrics
 from headway.wiring import assemble, open_target
+from headway.work.loops import GroupRunner, RecordedObserver
 from tests.unit.forecaster.naive_oracle import Yesterday
 from tests.unit.forecaster.test_serving import KEY, NOW, STEP_S, CountingStore, _card, filled, index, tick
 

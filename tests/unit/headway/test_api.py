@@ -94,7 +94,7 @@ def test_plan_has_reasons_and_what_bounds_it(application, client):
 def test_a_document_is_serialised_once_a_tick(application, client, monkeypatch):
     put(application, plan=a_plan())
     client.get("/v1/groups/orders/plan")
-    monkeypatch.setattr("headway.board.encode", lambda _: pytest.fail("encoded twice"))
+    monkeypatch.setattr("headway.status.board.encode", lambda _: pytest.fail("encoded twice"))
     client.get("/v1/groups/orders/plan")
     monkeypatch.undo()
     put(application, plan=a_plan(replicas=9))

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from forecaster.backtest import BacktestPlan, backtest
-from headway.backtest_page import write_page
+from headway.reports.backtest_page import write_page
 from tests.unit.forecaster.naive_oracle import Yesterday
 from tests.unit.forecaster.test_backtest import some_series
 

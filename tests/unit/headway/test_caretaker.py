@@ -11,7 +11,7 @@ from typing import Any
 
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from forecaster.topics import GroupId, TopicPartition
-from headway.moving import Caretaker
+from headway.consumers.moving import Caretaker
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

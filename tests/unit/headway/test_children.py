@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from headway.children import Children, Overdue
+from headway.work.children import Children, Overdue
 
 PARENT = """
 import os, sys, threading, time
-from headway.children import Children
+from headway.work.children import Children
 if __name__ == "__main__":
     children = Children(1, 60, "sleep")
     print(children.run(os.getpid), flush=True)

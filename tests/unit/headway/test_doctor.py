@@ -8,8 +8,8 @@ from forecaster.errors import SourceRefused, SourceUnavailable
 from forecaster.ingest.base import OffsetReading, OffsetSample
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import GroupId, TopicPartition
-from headway.doctor import examine
-from headway.settings import Settings
+from headway.configuration.settings import Settings
+from headway.operation.doctor import examine
 from tests.unit.headway.conftest import NOW
 
 

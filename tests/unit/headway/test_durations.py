@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.durations import format_duration, parse_duration
+from headway.configuration.durations import format_duration, parse_duration
 
 
 @given(st.integers(0, 10**8), st.sampled_from([("s", 1), ("m", 60), ("h", 3600), ("d", 86400)]))

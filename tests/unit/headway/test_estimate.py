@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.plan import PlannedStep
-from headway.estimate import estimate, expected_beyond
-from headway.shadow import reactive_members
-from headway.totals import Totals, TotalsCache
+from headway.reports.estimate import estimate, expected_beyond
+from headway.status.shadow import reactive_members
+from headway.status.totals import Totals, TotalsCache
 from tests.unit.headway.conftest import NOW, a_forecast, application, settings
 
 __all__ = ["application", "settings"]

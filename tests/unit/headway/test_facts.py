@@ -9,7 +9,7 @@ import numpy as np
 from forecaster.stores.base import SeriesKey, Tick
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import GroupId, TopicPartition
-from headway.facts import recorded_states
+from headway.work.facts import recorded_states
 
 NOW = datetime(2026, 1, 5, 9, 0, 20, tzinfo=UTC)
 END = int(NOW.timestamp()) // 60

@@ -22,14 +22,14 @@ from forecaster.serving import ForecastService
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import TopicPartition
 from headway.application import Application
-from headway.audit import Audit
-from headway.board import Board
-from headway.jobs import Jobs
-from headway.loops import GroupRunner
-from headway.metrics import Metrics
-from headway.operations import Operations
-from headway.posting import Posting
-from headway.settings import Settings
+from headway.configuration.settings import Settings
+from headway.operation.audit import Audit
+from headway.operation.operations import Operations
+from headway.operation.posting import Posting
+from headway.status.board import Board
+from headway.status.metrics import Metrics
+from headway.work.jobs import Jobs
+from headway.work.loops import GroupRunner
 from tests.unit.headway.conftest import NOW
 
 EVERY = timedelta(seconds=60)

@@ -7,8 +7,8 @@ from fastapi.testclient import TestClient
 
 from headway.api.gate import digest
 from headway.api.server import create_app, tokens
+from headway.configuration.settings import Settings
 from headway.errors import SettingsRefused
-from headway.settings import Settings
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from balancer.errors import StaleLeader, TargetRefused
 from forecaster.serving import ForecastService
 from forecaster.stores.base import Cells, SeriesKey
 from forecaster.stores.memory import MemorySeriesStore
+from headway.configuration.sections import Mode
+from headway.configuration.settings import Settings
 from headway.errors import HeadwayError, SettingsRefused
-from headway.guards import ActGate, Guarded
-from headway.loops import GroupRunner, RecordedObserver
-from headway.posting import Posting
-from headway.replaying import compared, replay
-from headway.sections import Mode
-from headway.settings import Settings
+from headway.operation.guards import ActGate, Guarded
+from headway.operation.posting import Posting
+from headway.operation.replaying import compared, replay
+from headway.work.loops import GroupRunner, RecordedObserver
 from tests.unit.headway.conftest import NOW, a_forecast, a_plan
 from tests.unit.headway.test_loops import record
 

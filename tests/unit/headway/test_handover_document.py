@@ -8,7 +8,7 @@ from balancer.leases.base import Heartbeat, LeaseStoreUnavailable, StartRule, Wo
 from balancer.leases.memory import MemoryLeaseStore
 from forecaster.topics import GroupId, TopicPartition
 from headway.cli.plan import _print_document
-from headway.handover_document import handover_document
+from headway.consumers.handover_document import handover_document
 
 TTL = timedelta(seconds=5)
 GROUP, P = GroupId("orders"), [TopicPartition("orders", n) for n in range(2)]

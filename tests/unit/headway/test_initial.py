@@ -8,8 +8,8 @@ import pytest
 from forecaster.ingest.base import OffsetReading, OffsetSample
 from forecaster.topics import GroupId, TopicPartition
 from headway import cli
-from headway.initial import SeenGroup, chosen, configuration, look
-from headway.settings import Mode, Settings, load
+from headway.configuration.initial import SeenGroup, chosen, configuration, look
+from headway.configuration.settings import Mode, Settings, load
 
 AT = datetime(2026, 1, 5, 9, tzinfo=UTC)
 

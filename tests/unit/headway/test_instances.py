@@ -11,11 +11,11 @@ from balancer.actuators.board import ScalerBoard
 from balancer.plans.memory import MemoryPlanStore
 from forecaster.stores.memory import MemorySeriesStore
 from headway.application import Application
-from headway.audit import Audit
-from headway.board import Board
-from headway.metrics import Metrics
-from headway.operations import Operations
-from headway.settings import Settings
+from headway.configuration.settings import Settings
+from headway.operation.audit import Audit
+from headway.operation.operations import Operations
+from headway.status.board import Board
+from headway.status.metrics import Metrics
 from headway.wiring import LEASE_TICKS, assemble
 from tests.unit.headway.conftest import NOW
 

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from headway.board import Board
 from headway.errors import HeadwayError
-from headway.jobs import CronTrigger, Jobs
-from headway.metrics import Metrics
+from headway.status.board import Board
+from headway.status.metrics import Metrics
+from headway.work.jobs import CronTrigger, Jobs
 
 
 @pytest.fixture

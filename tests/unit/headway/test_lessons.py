@@ -16,11 +16,11 @@ from forecaster.series import ArrivalSeries
 from forecaster.serving import ForecastService
 from forecaster.stores.base import Cells, SeriesKey
 from forecaster.timegrid import TimeGrid
-from headway import lessons
-from headway.lessons import knobs_from
-from headway.loops import GroupRunner, RecordedObserver
-from headway.retraining import retrain_topics
-from headway.settings import Settings
+from headway.configuration.settings import Settings
+from headway.work import lessons
+from headway.work.lessons import knobs_from
+from headway.work.loops import GroupRunner, RecordedObserver
+from headway.work.retraining import retrain_topics
 from tests.unit.headway.conftest import NOW
 
 POLICY = ScalingPolicy(capacity_per_member=10.0, max_replicas=16)

@@ -13,10 +13,10 @@ from forecaster.errors import StoreUnavailable
 from forecaster.serving import ForecastService
 from forecaster.stores.base import Cells, SeriesKey
 from forecaster.topics import TopicPartition
+from headway.configuration.sections import Mode
+from headway.configuration.settings import Settings
 from headway.errors import HeadwayError, NotReady
-from headway.loops import GroupRunner, Guarded, RecordedObserver
-from headway.sections import Mode
-from headway.settings import Settings
+from headway.work.loops import GroupRunner, Guarded, RecordedObserver
 from tests.unit.headway.conftest import NOW
 
 

@@ -14,9 +14,9 @@ from forecaster.serving import ForecastService
 from forecaster.stores.base import SeriesKey, Tick
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import GroupId, TopicPartition
-from headway.loops import GroupRunner
-from headway.member_watch import MemberWatch
-from headway.settings import Settings
+from headway.configuration.settings import Settings
+from headway.work.loops import GroupRunner
+from headway.work.member_watch import MemberWatch
 from tests.unit.headway.conftest import NOW
 
 END = int(NOW.timestamp()) // 60

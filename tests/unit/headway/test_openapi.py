@@ -8,11 +8,11 @@ from schemathesis.checks import not_a_server_error
 
 from headway.api.server import create_app
 from headway.application import Application
-from headway.audit import Audit
-from headway.board import Board
-from headway.metrics import Metrics
-from headway.operations import Operations
-from headway.settings import Settings
+from headway.configuration.settings import Settings
+from headway.operation.audit import Audit
+from headway.operation.operations import Operations
+from headway.status.board import Board
+from headway.status.metrics import Metrics
 from tests.unit.headway.conftest import NOW, a_forecast, a_plan, a_snapshot
 
 

@@ -9,7 +9,7 @@ import pytest
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from forecaster.forecast import NoForecast
 from forecaster.stores.base import Cells, SeriesKey
-from headway.board import ReplicaPoint
+from headway.status.board import ReplicaPoint
 from tests.unit.headway.conftest import NOW, a_decision, a_forecast, a_plan, a_snapshot
 
 

@@ -15,8 +15,8 @@ from balancer.simulator.world import World
 from forecaster.series import ArrivalSeries
 from forecaster.timegrid import TimeGrid
 from headway.errors import NotReady
-from headway.past_cost import past_cost
-from headway.simulation import arrivals_of, ridge_forecaster
+from headway.reports.past_cost import past_cost
+from headway.reports.simulation import arrivals_of, ridge_forecaster
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 POLICY = ScalingPolicy(

@@ -19,12 +19,12 @@ from balancer.leases.memory import MemoryLeaseStore
 from balancer.moves.promises import BrokerFacts, InternalTopic, doubts
 from balancer.observers.planned import PlannedGroupObserver
 from forecaster.topics import GroupId, TopicPartition
-from headway.doctor_planned import against_moving, findings
-from headway.handover_document import move_documents
-from headway.jobs import Jobs
-from headway.planned_groups import moves_of, plan_to_follow, with_workers
-from headway.sections import Mode
-from headway.settings import Settings
+from headway.configuration.sections import Mode
+from headway.configuration.settings import Settings
+from headway.consumers.handover_document import move_documents
+from headway.consumers.planned_groups import moves_of, plan_to_follow, with_workers
+from headway.operation.doctor_planned import against_moving, findings
+from headway.work.jobs import Jobs
 from tests.unit.headway.conftest import NOW, a_plan, a_snapshot
 
 GROUP, P0 = GroupId("orders"), TopicPartition("orders", 0)

@@ -79,8 +79,8 @@ def test_windows_added_at_once_are_all_kept(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     from balancer.plans.memory import MemoryPlanStore
-    from headway.audit import Audit
-    from headway.operations import Operations
+    from headway.operation.audit import Audit
+    from headway.operation.operations import Operations
     from headway.wiring import utc_now
 
     plans = MemoryPlanStore()

@@ -14,13 +14,13 @@ from forecaster.ingest.bias import RecordShare
 from forecaster.ingest.recorder import Recorder
 from forecaster.stores.base import SeriesKey
 from forecaster.topics import GroupId, TopicPartition
-from headway.board import group_document
-from headway.discovery import Discovery
+from headway.configuration.settings import Settings
 from headway.errors import HeadwayError
-from headway.learned_series import LearnedSeries
-from headway.recording import record_job
-from headway.settings import Settings
-from headway.workshop import Recording
+from headway.status.board import group_document
+from headway.work.discovery import Discovery
+from headway.work.learned_series import LearnedSeries
+from headway.work.recording import record_job
+from headway.work.workshop import Recording
 from tests.unit.headway.conftest import NOW
 
 GROUPS = {GroupId("orders"): ("orders",), GroupId("bills"): ("bills",)}

@@ -14,11 +14,11 @@ import pytest
 from balancer.actuators.board import ScalerBoard
 from forecaster.errors import SourceUnavailable
 from headway import wiring
-from headway.children import Children, Overdue
+from headway.configuration.settings import Settings, SettingsFile
 from headway.errors import HeadwayError, SettingsRefused
-from headway.jobs import ELSEWHERE
-from headway.roster import Roster
-from headway.settings import Settings, SettingsFile
+from headway.work.children import Children, Overdue
+from headway.work.jobs import ELSEWHERE
+from headway.work.roster import Roster
 from tests.unit.headway.conftest import NOW
 
 GROUP = {"topics": ["orders"], "capacity_per_member": 10.0}

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from fastapi.testclient import TestClient
 
-from headway import logs
 from headway.api.server import create_app
+from headway.configuration.settings import load
 from headway.errors import SettingsRefused, one_line
-from headway.settings import load
+from headway.status import logs
 from tests.unit.headway.conftest import a_decision
 
 SECRETS = {

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from balancer.policy import AssignmentKind, ScalingPolicy
+from headway.configuration.sections import Mode
+from headway.configuration.settings import Settings, load
 from headway.errors import SettingsRefused
-from headway.sections import Mode
-from headway.settings import Settings, load
 
 EXAMPLE = """
 cluster = "main"

@@ -12,8 +12,8 @@ from balancer.routing.base import Registration
 from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
 from forecaster.forecast import Forecast, Rung
 from forecaster.topics import GroupId, TopicPartition
-from headway.sections import TopicSettings
-from headway.splitting import SplitTender, with_splits
+from headway.configuration.sections import TopicSettings
+from headway.consumers.splitting import SplitTender, with_splits
 from tests.unit.balancer.moves.routed_world import MemoryWorld
 
 NOW = datetime(2026, 1, 5, 8, tzinfo=UTC)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.settings import Settings
-from headway.targets import against_acting, external_metrics_check, target_checks
+from headway.configuration.settings import Settings
+from headway.operation.targets import against_acting, external_metrics_check, target_checks
 
 OWN = {"tls_certificate": "c.pem", "tls_key": "k.pem", "front_proxy_ca": "ca.pem"}
 

@@ -18,8 +18,8 @@ from rich.console import Console
 from forecaster.forecast import NoForecast
 from headway import cli
 from headway.api.server import create_app
-from headway.overview import overview
-from headway.watching import screen
+from headway.status.overview import overview
+from headway.status.watching import screen
 from tests.unit.headway.conftest import NOW, a_forecast, a_plan, a_snapshot
 
 

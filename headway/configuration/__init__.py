@@ -1,0 +1,1 @@
+"""One TOML file and the environment: read, checked, written for the first time."""

@@ -1,0 +1,1 @@
+"""Planned groups and routed topics wired: who leads, what moves, what is split."""

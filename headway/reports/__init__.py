@@ -1,0 +1,1 @@
+"""Simulations, what-ifs and self-contained reports."""

@@ -1,0 +1,303 @@
+"""A group's evidence as one self-contained HTML file: it opens offline, in light and dark, and prints."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from headway import __version__
+from headway.reports.report import Report
+from headway.status.wire import parse_instant
+
+_NAMES = {
+    "headway": "Headway", "keda_lag": "KEDA by lag", "rate_reactive": "reactive rate rule",
+    "cron_last_week": "cron, last week", "flink": "Flink's autoscaler", "static_peak": "static peak",
+    "perfect": "clairvoyant limit",
+}  # fmt: skip
+_INK, _BLUE, _GREY, _AMBER, _RED = "#1c1f23", "#1f63a8", "#767d86", "#8f5b00", "#b23a17"
+_STYLE = Path(__file__).parents[1] / "page" / "report.css"
+
+
+def write_page(path: Path, report: Report) -> None:
+    """Write the page.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    from bokeh.embed import components
+    from bokeh.resources import Resources
+
+    document = report.document()
+    plots: dict[str, Any] = {"members": _members(report)}
+    if report.pairs is not None:
+        plots["forecast"] = _forecast(report)
+        plots["leads"] = _leads(document)
+    script, places = components(plots)
+    resources = Resources(mode="inline", components=["bokeh"]).render()
+    zone = ZoneInfo(document["timezone"])
+    title = f"{report.group}: what Headway would have done"
+    body = "".join(
+        [
+            f"<h1>{html.escape(title)}</h1>",
+            f"<p class='quiet'>{_facts(document, zone)}</p>",
+            f"<p class='lead'>{html.escape(verdict(document))}</p>",
+            "<h2>Policies on the same arrivals</h2>",
+            _policies(document),
+            f"<p class='quiet'>{html.escape(_did_note(document))}</p>",
+            f"<h2>Members</h2><div class='plot'>{places['members']}</div>",
+        ]
+    )
+    if report.pairs is not None:
+        body += (
+            f"<h2>The forecast</h2><div class='plot'>{places['forecast']}</div>"
+            f"<div class='plot'>{places['leads']}</div>{_leads_table(document)}"
+        )
+    body += _wrong(document, zone)
+    body += "".join(f"<p class='quiet'>{html.escape(note)}</p>" for note in document["notes"])
+    body += (
+        "<p class='quiet'>Every policy knew only what lay before each instant; settings were learned on the history "
+        "before the first day shown. Members are simulated: capacity is constant, starts take their time. "
+        f"Headway {__version__}.</p>"
+    )
+    text = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{_STYLE.read_text('utf-8')}</style>{resources}</head><body><main>{body}</main>{script}</body></html>"
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def verdict(document: dict[str, Any]) -> str:
+    """Return what a reader should take away, in two sentences.
+
+    Examples
+    --------
+    >>> figures = {"late_share": 0.0, "hours": 90.0, "rescales_per_day": 8.0, "cost": None}
+    >>> rival = {"late_share": 0.01, "hours": 100.0, "rescales_per_day": 40.0, "cost": None}
+    >>> verdict({"policies": {"headway": figures, "rate_reactive": rival}, "did": None})
+    'Headway would have used 10 % fewer member-hours than the reactive rate rule and rescaled 8 times a day instead of 40; 0.000 % of the records would have been late instead of 1.000 %.'
+    """  # noqa: E501
+    policies = document["policies"]
+    ours = policies.get("headway")
+    rival, name = policies.get("rate_reactive"), "the reactive rate rule"
+    if document["did"] is not None:
+        rival, name = {**document["did"], "rescales_per_day": None}, "the group did"
+    if ours is None or rival is None:
+        return "Only part of the policies was played; the table has their figures."
+    change = 1 - ours["hours"] / rival["hours"] if rival["hours"] else 0.0
+    less = f"{abs(change):.0%}".replace("%", " %")
+    said = f"Headway would have used {less} {'fewer' if change >= 0 else 'more'} member-hours than {name}"
+    if rival["rescales_per_day"] is not None:
+        said += f" and rescaled {ours['rescales_per_day']:.0f} times a day instead of {rival['rescales_per_day']:.0f}"
+    late = f"{100 * ours['late_share']:.3f} %"
+    if rival["late_share"] is not None:
+        return f"{said}; {late} of the records would have been late instead of {100 * rival['late_share']:.3f} %."
+    return f"{said}; {late} of the records would have been late."
+
+
+def _facts(document: dict[str, Any], zone: ZoneInfo) -> str:
+    return (
+        f"{_when(document['from'], zone)} to {_when(document['to'], zone)} ({document['timezone']}) · "
+        f"{document['records']:,} records · a member takes {document['capacity_per_member']:g} records/s and starts "
+        f"in {document['start_time_s']:g} s · late after {document['slo_s']:g} s"
+    )
+
+
+def _when(text: str, zone: ZoneInfo) -> str:
+    return parse_instant(text).astimezone(zone).strftime("%a %d %b %Y %H:%M")
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], ours: str | None = None) -> str:
+    right = [h.startswith("#") for h in heads]
+    top = "".join(
+        f"<th scope='col'{_n(r)}>{html.escape(h.lstrip('#'))}</th>" for h, r in zip(heads, right, strict=True)
+    )
+    lines = ""
+    for row in rows:
+        cells = "".join(f"<td{_n(r)}>{html.escape(c)}</td>" for c, r in zip(row, right, strict=True))
+        lines += f"<tr{' class=ours' if row[0] == ours else ''}>{cells}</tr>"
+    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+
+
+def _n(right: bool) -> str:
+    return " class='n'" if right else ""
+
+
+def _policies(document: dict[str, Any]) -> str:
+    priced = document["price_per_member_hour"] is not None
+    heads = [
+        "",
+        "#Late records",
+        "#p99",
+        "#Member-hours",
+        "#Of static peak",
+        "#Rescales a day",
+        *(["#Cost"] if priced else []),
+    ]
+    static = document["policies"].get("static_peak", {}).get("hours")
+    rows = []
+    if document["did"] is not None:
+        did = document["did"]
+        late = "not measured" if did["late_share"] is None else f"{100 * did['late_share']:.3f} %"
+        days = (parse_instant(document["to"]) - parse_instant(document["from"])) / timedelta(days=1)
+        share = f"{did['hours'] / static:.2f}" if static else "–"
+        row = ["what the group did", late, "–", f"{did['hours']:,.1f}", share, f"{did['rescales'] / days:.1f}"]
+        rows.append([*row, *([f"{did['cost']:,.2f}"] if priced else [])])
+    for name, f in document["policies"].items():
+        p99 = "never served" if f["p99_s"] is None else f"{f['p99_s']:.1f} s"
+        share = f"{f['hours'] / static:.2f}" if static else "–"
+        row = [
+            _NAMES[name],
+            f"{100 * f['late_share']:.4f} %",
+            p99,
+            f"{f['hours']:,.1f}",
+            share,
+            f"{f['rescales_per_day']:.1f}",
+        ]
+        rows.append([*row, *([f"{f['cost']:,.2f}"] if priced else [])])
+    return _table(heads, rows, "Headway")
+
+
+def _did_note(document: dict[str, Any]) -> str:
+    if document["did"] is not None:
+        return "What the group did: members that were seen working at each tick."
+    return f"What the group itself did is not known: {document['did_why']}."
+
+
+def _wrong(document: dict[str, Any], zone: ZoneInfo) -> str:
+    text = "<h2>Where it was wrong, and why</h2>"
+    if document["wrong"]:
+        rows = [
+            [_when(w["from"], zone), f"{w['records_beyond']:,}", f"{w['peak']:,.4g}", str(w["members"]), w["cause"]]
+            for w in document["wrong"]
+        ]
+        heads = ["Hour from", "#Records beyond capacity", "#Peak, records/s", "#Members", "Why"]
+        text += f"<p>Hours in which more arrived than Headway's members could serve at once.</p>{_table(heads, rows)}"
+    else:
+        text += "<p>In no hour did more arrive than Headway's members could serve at once.</p>"
+    if document["forecast"]["worst"]:
+        rows = [
+            [_when(w["from"], zone), f"{w['came']:,.4g}", f"{w['expected']:,.4g}", w["cause"]]
+            for w in document["forecast"]["worst"]
+        ]
+        heads = ["Hour from", "#Came, records/s", "#Expected", "What was different"]
+        text += f"<p>Hours in which the forecast, made up to an hour before, erred most.</p>{_table(heads, rows)}"
+    return text
+
+
+def _leads_table(document: dict[str, Any]) -> str:
+    def share(v: float | None) -> str:
+        return "–" if v is None else f"{100 * v:.1f} %"
+
+    rows = [
+        [_lead(f["lead_s"]), share(f["wape"]), share(f["bias"]), share(f["coverage"].get("0.95")),
+         *(share(f["naive_wape"].get(n)) for n in ("last value", "yesterday", "last week"))]
+        for f in document["forecast"]["leads"]
+    ]  # fmt: skip
+    heads = ["Lead up to", "#Error (WAPE)", "#Bias", "#q95 covered", "#Last value", "#Yesterday", "#Last week"]
+    return _table(heads, rows)
+
+
+def _lead(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds < 3600 else f"{seconds / 3600:g} h"
+
+
+def _figure(title: str, height: int, **more: Any) -> Any:
+    from bokeh.plotting import figure
+
+    plot: Any = figure(
+        title=title, height=height, sizing_mode="stretch_width", tools="xpan,xwheel_zoom,box_zoom,reset", **more
+    )
+    plot.toolbar.logo = None
+    plot.outline_line_color = None
+    plot.grid.grid_line_color = "#dfe1e4"
+    plot.title.text_font_size = "13px"
+    return plot
+
+
+def _local(at: datetime, zone: ZoneInfo) -> datetime:
+    return at.astimezone(zone).replace(tzinfo=None)
+
+
+def _members(report: Report) -> Any:
+    from bokeh.models import LinearAxis, Range1d
+
+    world, zone = report.result.world, ZoneInfo(report.series.grid.timezone)
+    plot = _figure("Requested members over arrivals", 380, x_axis_type="datetime", y_axis_label="members")
+    every = max(1, world.run_minutes // 4000)
+    rate = world.arrivals[: world.run_minutes // every * every].reshape(-1, every).mean(axis=1) / 60
+    at = [_local(world.start + timedelta(minutes=every * k), zone) for k in range(rate.size)]
+    most = max([n for o in report.result.outcomes.values() for _, n in o.changes] + [1])
+    top: Any = most * 1.1 + 1
+    plot.y_range = Range1d(start=0, end=top)
+    plot.extra_y_ranges = {"rate": Range1d(start=0, end=top * world.capacity)}
+    plot.add_layout(LinearAxis(y_range_name="rate", axis_label="records/s"), "right")
+    plot.varea(x=at, y1=np.zeros(rate.size), y2=rate, y_range_name="rate", color="#c9d3dc", alpha=0.7)
+    styles = {
+        "headway": (_BLUE, 2.2, "solid"),
+        "rate_reactive": (_GREY, 1.0, "solid"),
+        "perfect": (_AMBER, 1.0, "dotted"),
+    }
+    for name, (colour, width, dash) in styles.items():
+        outcome = report.result.outcomes.get(name)
+        if outcome is None:
+            continue
+        times = [_local(t, zone) for t, _ in outcome.changes] + [_local(world.end, zone)]
+        sizes = [n for _, n in outcome.changes] + [outcome.changes[-1][1]]
+        plot.step(
+            x=times, y=sizes, mode="after", color=colour, line_width=width, line_dash=dash, legend_label=_NAMES[name]
+        )
+    if report.did is not None:
+        times = [_local(t, zone) for t, _ in report.did.changes] + [_local(world.end, zone)]
+        sizes = [n for _, n in report.did.changes] + [report.did.changes[-1][1]]
+        plot.step(x=times, y=sizes, mode="after", color=_INK, line_width=1.4, legend_label="what the group did")
+    plot.legend.click_policy = "hide"
+    plot.legend.location = "top_left"
+    plot.legend.orientation = "horizontal"
+    return plot
+
+
+def _forecast(report: Report) -> Any:
+    """Draw what was said an hour before over what came."""
+    assert report.pairs is not None
+    pairs, zone = report.pairs, ZoneInfo(report.series.grid.timezone)
+    step = int(3600 // pairs.step_s[0]) - 1
+    instants = pairs.origins + step * pairs.step_s
+    at = [_local(datetime.fromtimestamp(float(t), UTC), zone) for t in instants]
+    plot = _figure("Said an hour before, and what came", 300, x_axis_type="datetime", y_axis_label="records/s")
+    plot.varea(
+        x=at,
+        y1=pairs.expected[:, step, 1],
+        y2=pairs.expected[:, step, 3],
+        color="#a9cbec",
+        legend_label="median to q95",
+    )
+    plot.line(at, pairs.expected[:, step, 1], color=_BLUE, legend_label="median")
+    plot.line(at, pairs.came[:, step], color=_INK, line_width=1.2, legend_label="came")
+    plot.legend.location = "top_left"
+    plot.legend.orientation = "horizontal"
+    return plot
+
+
+def _leads(document: dict[str, Any]) -> Any:
+    leads = document["forecast"]["leads"]
+    names = [_lead(f["lead_s"]) for f in leads]
+    plot = _figure("Error by lead time (WAPE)", 240, x_range=names)
+    nan = float("nan")
+    for key, colour in (("last value", _GREY), ("yesterday", _AMBER), ("last week", _RED)):
+        values = [nan if f["naive_wape"].get(key) is None else f["naive_wape"][key] for f in leads]
+        plot.line(names, values, color=colour, line_dash="dashed", legend_label=key)
+    ours = [nan if f["wape"] is None else f["wape"] for f in leads]
+    plot.line(names, ours, color=_BLUE, line_width=2, legend_label="Headway")
+    plot.scatter(names, ours, color=_BLUE, size=7)
+    plot.y_range.start = 0
+    plot.legend.location = "top_left"
+    return plot

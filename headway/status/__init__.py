@@ -1,0 +1,1 @@
+"""What is known right now, in the shapes that terminal, HTTP and page share."""

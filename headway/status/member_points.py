@@ -1,0 +1,69 @@
+"""Members of a group over time, as a chart wants them: few points, and every change among them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+
+from forecaster.errors import StoreError
+from headway.application import Application
+from headway.status.board import GroupView, ReplicaPoint
+from headway.status.shadow import reactive_members
+from headway.status.wire import Document, instant
+
+MAX_POINTS = 3000
+
+
+def member_points(app: Application, view: GroupView, start: datetime, end: datetime) -> list[Document]:
+    """Return members requested and working at each change, and what the reactive rule would have asked for beside us.
+
+    Where nobody ran the rule (a replay does), it is computed from the recorded arrivals.
+    """
+    points = _changes([p for p in list(view.replicas) if start <= p.at < end])
+    rows: list[Document] = [
+        {"at": instant(p.at), "requested": p.requested, "working": p.working, "reactive": p.reactive} for p in points
+    ]
+    if rows and all(row["reactive"] is None for row in rows):
+        rows = _with_shadow(app, view, points, rows)
+    return rows
+
+
+def _changes(points: list[ReplicaPoint]) -> list[ReplicaPoint]:
+    kept = []
+    for k, point in enumerate(points):
+        before = points[k - 1] if k else None
+        same = before is not None and (point.requested, point.working, point.reactive) == (
+            before.requested,
+            before.working,
+            before.reactive,
+        )
+        if not same or k == len(points) - 1:
+            kept.append(point)
+    return kept[-MAX_POINTS:]
+
+
+def _with_shadow(app: Application, view: GroupView, points: list[ReplicaPoint], rows: list[Document]) -> list[Document]:
+    capacity, topic = view.capacity_per_member, view.topics[0] if len(view.topics) == 1 else None
+    try:
+        totals = None if topic is None or not capacity else app.totals.of(topic, app.clock())
+    except StoreError:  # what is in memory is answered without the store
+        totals = None
+    if totals is None or not capacity:
+        return rows
+    policy = app.settings.policy(view.name)
+    members = reactive_members(totals.rates, totals.step_s, capacity, policy.min_replicas, policy.max_replicas)
+    at = (totals.first_index + 1 + np.arange(members.size)) * totals.step_s
+    inside = (at >= points[0].at.timestamp()) & (at <= points[-1].at.timestamp()) & ~np.isnan(members)
+    at, members = at[inside], members[inside]
+    changed = np.concatenate([[True], np.diff(members) != 0]) if members.size else np.zeros(0, dtype=np.bool_)
+    more: list[Document] = [
+        {
+            "at": instant(datetime.fromtimestamp(int(when), UTC)),
+            "requested": None,
+            "working": None,
+            "reactive": int(count),
+        }
+        for when, count in zip(at[changed], members[changed], strict=True)
+    ]
+    return sorted([*rows, *more], key=lambda row: str(row["at"]))

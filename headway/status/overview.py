@@ -1,0 +1,237 @@
+"""The overview beyond each state: a day of arrivals with the hours ahead, and four headline figures."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.errors import StoreError
+from forecaster.forecast import Forecast, NoForecast
+from forecaster.stores.base import SeriesKey
+from headway.api.series import latency
+from headway.application import Application
+from headway.status.board import GroupView, group_document
+from headway.status.shadow import reactive_members
+from headway.status.totals import Totals
+from headway.status.wire import Document, instant, parse_instant
+
+BIN_S = 900
+DAY = timedelta(days=1)
+AHEAD = timedelta(hours=6)
+PEAK_WEEKS = 4
+HOUR_S = 3600
+
+
+def described(app: Application, view: GroupView, now: datetime) -> Document:
+    """Return a group's document with what the settings say of it: zone, step, SLO, price, limits."""
+    policy, grid = app.settings.policy(view.name), app.settings.grid(view.name)
+    own = app.settings.group(view.name)
+    return group_document(view, now) | {
+        "timezone": grid.timezone,
+        "step_s": grid.step_s,
+        "slo_s": policy.slo.total_seconds(),
+        "min_replicas": policy.min_replicas,
+        "max_replicas": policy.max_replicas,
+        "cap_at_partitions": policy.cap_at_partitions,
+        "price_per_member_hour": policy.price_per_member_hour,
+        "rescales_per_day": policy.rescales_per_day,
+        "needs_approval": bool(own is not None and own.approval),
+        "not_yet": _not_yet(view),
+    }
+
+
+def _not_yet(view: GroupView) -> Document | None:
+    """Return why there is no forecast, and from when on there can be one; None where there is."""
+    if not view.topics:
+        return {"reason": "the group reads no topic yet", "possible_from": None}
+    for topic in view.topics:
+        found = view.forecasts.get(topic)
+        if found is None:
+            return {"reason": "the first forecast comes with the next step", "possible_from": None}
+        if isinstance(found, NoForecast):
+            at = found.possible_from
+            return {"reason": found.reason, "possible_from": None if at is None else instant(at)}
+    return None
+
+
+def overview(app: Application, now: datetime) -> Document:
+    """Return all groups, those that need a person first, with sparklines and the headline figures of the last day."""
+    order = {"attention": 0, "acting": 1, "fine": 2}
+    found = []
+    for name in app.board.names:
+        view = app.board.get(name)
+        if view is None:
+            continue
+        document = described(app, view, now)
+        topic = view.topics[0] if view.topics else None
+        try:
+            totals = None if topic is None else app.totals.of(topic, now)
+        except StoreError as error:
+            totals = None
+            document["problems"] = {**document["problems"], "store": str(error)}
+            document["state"] = "attention"
+        forecast = view.forecasts.get(topic) if topic is not None else None
+        document["spark"] = _spark(totals, forecast if isinstance(forecast, Forecast) else None, now)
+        document["day"] = day_figures(app, view, totals, now)
+        found.append(document)
+    found.sort(key=lambda d: (order[d["state"]], d["group"]))
+    inputs = ("arrivals", "snapshot")
+    ages = [(age, d["group"], kind) for d in found for kind, age in d["ages"].items() if kind in inputs]
+    oldest = max(ages, default=None)
+    return {
+        "now": instant(now),
+        "groups": found,
+        "figures": {
+            "late_records": _sum(d["day"]["late_records"] for d in found),
+            "records": _sum(d["day"]["records"] for d in found),
+            "member_hours": _sum(d["day"]["member_hours"] for d in found),
+            "reactive_member_hours": _sum(d["day"]["reactive_member_hours"] for d in found),
+            "rescales": _sum(d["day"]["rescales"] for d in found),
+            "rescale_budget": _sum(d["rescales_per_day"] for d in found),
+            "oldest_input": None
+            if oldest is None
+            else {"age_s": round(oldest[0], 3), "group": oldest[1], "input": oldest[2]},
+        },
+    }
+
+
+def _sum(values: object) -> float | None:
+    known = [v for v in values if v is not None]  # type: ignore[attr-defined]
+    return sum(known) if known else None
+
+
+def nullable(values: NDArray[np.float64], digits: int = 4) -> list[float | None]:
+    """Return numbers of so many significant digits; what is not known is None.
+
+    Examples
+    --------
+    >>> nullable(np.array([1234.56, np.nan, 0.0]))
+    [1235.0, None, 0.0]
+    """
+    known = np.isfinite(values)
+    safe = np.where(known & (values != 0), values, 1.0)
+    scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(safe))))
+    rounded = np.where(values == 0, 0.0, np.round(safe * scale) / scale)
+    return [v if k else None for v, k in zip(rounded.tolist(), known.tolist(), strict=True)]
+
+
+def _spark(totals: Totals | None, forecast: Forecast | None, now: datetime) -> Document:
+    document: Document = {"step_s": BIN_S, "from": None, "arrivals": [], "ahead": None}
+    if totals is not None:
+        start_s, means = totals.means(max(BIN_S, totals.step_s), int(DAY.total_seconds() // max(BIN_S, totals.step_s)))
+        document |= {
+            "step_s": max(BIN_S, totals.step_s),
+            "from": instant(datetime.fromtimestamp(start_s, now.tzinfo)),
+            "arrivals": nullable(means, 3),
+        }
+    if forecast is not None and 0.5 in forecast.levels:
+        per = max(int(BIN_S // forecast.step.total_seconds()), 1)
+        count = min(int(AHEAD / forecast.step), forecast.steps) // per
+        high = max(level for level in forecast.levels if level <= 0.95)
+
+        def binned(level: float) -> list[float | None]:
+            column = forecast.total[: count * per, forecast.level_index(level)]
+            return nullable(column.reshape(count, per).mean(axis=1), 3)
+
+        document["ahead"] = {
+            "from": instant(forecast.origin),
+            "step_s": forecast.step.total_seconds() * per,
+            "median": binned(0.5),
+            "high": binned(high),
+            "level": high,
+        }
+    return document
+
+
+def day_figures(app: Application, view: GroupView, totals: Totals | None, now: datetime) -> Document:
+    """Return the last 24 hours of a group: records, late ones, member-hours beside two rules, changes."""
+    since = now - DAY
+    points = [p for p in list(view.replicas) if p.at >= since]
+    hours, rescales = _hours([(p.at, p.requested) for p in points], now)
+    reactive, _ = _hours([(p.at, p.reactive) for p in points], now)
+    policy, capacity = app.settings.policy(view.name), view.capacity_per_member
+    if reactive is None and totals is not None and capacity:
+        members = reactive_members(totals.rates, totals.step_s, capacity, policy.min_replicas, policy.max_replicas)
+        covered = sum(((b.at - a.at).total_seconds() for a, b in pairwise(points)), 0.0) / HOUR_S
+        known = members[-int(covered * HOUR_S // totals.step_s) :] if covered else members[:0]
+        reactive = float(np.nanmean(known)) * covered if known.size and not np.isnan(known).all() else None
+    records = late = None
+    if totals is not None:
+        known_rates = np.where(np.isnan(totals.rates), 0.0, totals.rates)
+        records = float(known_rates.sum() * totals.step_s)
+        late = _late(_delays(app, view, since, now), totals, known_rates, policy.slo.total_seconds())
+    peak = static_peak(app, view, now)
+    covered_h = sum(((b.at - a.at).total_seconds() for a, b in pairwise(points)), 0.0) / HOUR_S
+    static = None if peak is None or not covered_h else peak * covered_h
+    return {
+        "records": None if records is None else round(records),
+        "late_records": None if late is None else round(late),
+        "member_hours": None if hours is None else round(hours, 3),
+        "reactive_member_hours": None if reactive is None else round(reactive, 3),
+        "static_peak_members": peak,
+        "saved_vs_static": None if static is None or hours is None else round(1 - hours / static, 4),
+        "rescales": rescales,
+    }
+
+
+def _hours(points: list[tuple[datetime, int | None]], now: datetime) -> tuple[float | None, int | None]:
+    known = [(at, n) for at, n in points if n is not None]
+    if len(known) < 2:
+        return None, None
+    total = sum(n * (b - at).total_seconds() for (at, n), (b, _) in pairwise(known))
+    return total / HOUR_S, sum(a != b for (_, a), (_, b) in pairwise(known))
+
+
+def _delays(app: Application, view: GroupView, since: datetime, now: datetime) -> list[tuple[datetime, float]]:
+    """Return when the delay was how many seconds: as measured in a replay, else as recorded."""
+    if view.latencies:
+        return [(at, v) for at, v in list(view.latencies) if at >= since]
+    minute = int(now.timestamp()) // 60
+    kept = app.delays.get(view.name)
+    if kept is None or kept[0] != minute:
+        try:
+            points = latency(app, view, since, now)["points"]
+        except StoreError:
+            return []
+        # a recorded point stands at its step's end, and is of the records before it
+        found = [(parse_instant(p["at"]) - timedelta(seconds=1), float(p["p99_s"])) for p in points]
+        kept = app.delays[view.name] = (minute, found)
+    return kept[1]
+
+
+def _late(seen: list[tuple[datetime, float]], totals: Totals, rates: NDArray[np.float64], slo_s: float) -> float | None:
+    """Return records that arrived while the delay was beyond the SLO; None where no delay is known."""
+    if not seen:
+        return None
+    index = np.array([int(at.timestamp()) // totals.step_s for at, _ in seen]) - totals.first_index
+    beyond = np.array([v > slo_s for _, v in seen]) & (index >= 0) & (index < rates.size)
+    return float(rates[np.unique(index[beyond])].sum() * totals.step_s)
+
+
+def static_peak(app: Application, view: GroupView, now: datetime) -> int | None:
+    """Return the members that would carry the busiest hour of the last four weeks at all times; None without history.
+
+    The mean of the busiest hour understates the peak, so what is said to be saved is saved at least. Read once an hour.
+    """
+    capacity, topic = view.capacity_per_member, view.topics[0] if view.topics else None
+    if not capacity or topic is None:
+        return None
+    hour = int(now.timestamp()) // HOUR_S
+    kept = app.peaks.get(topic)
+    if kept is None or kept[0] != hour:
+        try:
+            meta = app.store.meta(topic)
+            if meta is None:
+                return None
+            key = SeriesKey(topic, "arrivals", step_s=meta.step_s)
+            sums, _ = app.store.read_hourly(key, hour - PEAK_WEEKS * 7 * 24, hour)
+        except StoreError:
+            return None
+        whole = sums.known.all(axis=0) if sums.partitions else np.zeros(0, dtype=np.bool_)
+        rate = float(sums.values.sum(axis=0)[whole].max()) / HOUR_S if whole.any() else None
+        kept = app.peaks[topic] = (hour, rate)
+    return None if kept[1] is None else max(1, math.ceil(kept[1] / capacity - 1e-9))

@@ -1,0 +1,1 @@
+"""What serve does by itself: scheduled jobs, and one group at work."""
