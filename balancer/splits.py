@@ -19,6 +19,7 @@ from balancer.errors import PolicyRefused
 from balancer.hotspots import when
 from balancer.plan import Proposal
 from balancer.routing.table import SlotTable
+from balancer.slot_loads import place_slots, slot_loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class SplitPolicy:
     dwell: timedelta = timedelta(minutes=30)
     """Between changes of the same parent."""
     lead: timedelta = timedelta(minutes=15)
-    """A split is done this long before the hour at which it is needed: it must drain before it counts."""
+    """A split is done this long before the load passes ``limit``: it must drain before it counts."""
     max_partitions: int | None = None
     """Of the topic; None: it never grows."""
 
@@ -87,75 +88,6 @@ class PlannedSplit:
         return 1 + len(self.placement)
 
 
-def place_slots(
-    slots: Sequence[int], loads: NDArray[np.float64], room: float
-) -> tuple[tuple[tuple[int, ...], ...], int | None]:
-    """Return which slots move to which new lane, and a slot that alone is too hot (then nothing moves).
-
-    The heaviest slots move, so that the fewest do; they are packed first-fit decreasing. Slots that nobody has sampled
-    weigh alike.
-
-    Parameters
-    ----------
-    slots
-        All slots of the partition.
-    loads
-        Records/s of each.
-    room
-        Records/s that a lane may take.
-
-    Examples
-    --------
-    >>> place_slots([0, 2, 4], np.array([50.0, 40.0, 30.0]), 80.0)
-    (((0,),), None)
-    >>> place_slots([0, 2], np.array([90.0, 1.0]), 80.0)
-    ((), 0)
-    """
-    order = np.argsort(-loads, kind="stable")
-    if loads[order[0]] > room:
-        return (), int(slots[int(order[0])])
-    total = float(loads.sum())
-    lanes: list[list[int]] = []
-    free: list[float] = []
-    # what stays is what is left when the heaviest have gone
-    excess = total - room
-    moving, gone = [], 0.0
-    for i in order.tolist():
-        if gone >= excess:
-            break
-        moving.append(i)
-        gone += float(loads[i])
-    for i in moving:
-        weight = float(loads[i])
-        fit = next((k for k, left in enumerate(free) if weight <= left), None)
-        if fit is None:
-            lanes.append([])
-            free.append(room)
-            fit = len(lanes) - 1
-        lanes[fit].append(int(slots[i]))
-        free[fit] -= weight
-    return tuple(tuple(sorted(lane)) for lane in lanes), None
-
-
-def slot_loads(table: SlotTable, partition: int, rate: float, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return records/s of each slot of a partition: by the sample where there is one, the rest spread evenly.
-
-    Examples
-    --------
-    >>> table = SlotTable("orders", "id-1", 1, "murmur2", 2)
-    >>> loads = slot_loads(table, 0, 2048.0, np.zeros(4096))
-    >>> loads.size, float(loads[0])
-    (2048, 1.0)
-    """
-    slots = np.array(table.slots_of(partition), dtype=int)
-    seen = shares[slots]
-    total = seen.sum()
-    even = np.full(slots.size, 1.0 / max(slots.size, 1))
-    # a sample says little of light slots: a tenth is spread evenly
-    weights = even if total <= 0 else 0.9 * seen / total + 0.1 * even
-    return np.asarray(rate * weights)
-
-
 def plan_splits(
     table: SlotTable,
     rates: NDArray[np.float64],
@@ -171,6 +103,7 @@ def plan_splits(
     brokers: Brokers | None = None,
     busy: Mapping[int, float] | None = None,
     cpu_limit: float | None = None,
+    arriving: Mapping[int, float] | None = None,
     faster_capacity: float | None = None,
     timezone: str = "UTC",
 ) -> tuple[PlannedSplit, ...]:
@@ -201,6 +134,9 @@ def plan_splits(
     busy, cpu_limit
         Partition → share of a core that its owner uses, and the limit: an owner above the limit counts as saturated
         now, whatever the forecast says.
+    arriving
+        Partition → records/s that arrive now; above ``policy.limit`` of a member, and above what the forecast says of
+        now, a split is needed at once: the forecast missed it.
     faster_capacity
         Records/s of a faster kind of member, if there is one.
     timezone
@@ -215,7 +151,7 @@ def plan_splits(
         raise ValueError(f"capacity={capacity} must be a positive number of records/s")
     shares = np.zeros(table.slots) if shares is None else shares
     here = _Outlook(table, rates, origin, step, capacity, policy, now, changed or {})
-    hot = _Hot(shares, hot_keys or {}, busy or {}, cpu_limit)
+    hot = _Hot(shares, hot_keys or {}, busy or {}, cpu_limit, arriving or {})
     found = [*_splits(here, hot, brokers or Brokers(), faster_capacity, timezone), *_merges(here)]
     return tuple(sorted(found, key=lambda s: (s.at or now, s.partition)))
 
@@ -247,6 +183,7 @@ class _Hot:
     keys: Mapping[int, tuple[str, float]]
     busy: Mapping[int, float]
     cpu_limit: float | None
+    arriving: Mapping[int, float]
 
 
 def _splits(
@@ -262,22 +199,18 @@ def _splits(
     for partition in range(rates.shape[0]):
         peak = float(rates[partition].max(initial=0.0))
         over = rates[partition] > capacity
-        cpu = hot.busy.get(partition, 0.0)
-        hot_cpu = hot.cpu_limit is not None and cpu > hot.cpu_limit
-        if not over.any() and not hot_cpu:
+        trigger = _trigger(here, hot, partition, over, timezone)
+        if trigger is None:
             continue
-        saturates = now if hot_cpu and not over.any() else here.origin + here.step * int(over.argmax())
-        what = f"{table.topic}:{partition} passes one member's capacity {when(saturates, now, timezone)}"
-        if hot_cpu and not over.any():
-            what = f"the owner of {table.topic}:{partition} uses {cpu:.0%} of a core (limit {hot.cpu_limit:.0%})"
-            peak = max(peak, capacity * cpu / (hot.cpu_limit or 1.0))
+        needed_at, what, least = trigger
+        peak = max(peak, least)
         slots = table.slots_of(partition)
         if not slots:
             continue
         loads = slot_loads(table, partition, peak, hot.shares)
         placement, too_hot = place_slots(slots, loads, room)
         others = _others(peak, capacity, over, hours, faster_capacity)
-        start = saturates - policy.lead
+        start = needed_at - policy.lead
         refused = None
         if too_hot is not None:
             key, rate = hot.keys.get(too_hot, (None, float(loads[slots.index(too_hot)])))
@@ -302,6 +235,38 @@ def _splits(
             )
         )  # fmt: skip
     return found
+
+
+def _trigger(
+    here: _Outlook, hot: _Hot, partition: int, over: NDArray[np.bool_], timezone: str
+) -> tuple[datetime, str, float] | None:
+    """Return from when on a split is needed, why, and records/s to plan for at least; None if nothing asks for one.
+
+    By the forecast it is needed when the load passes ``limit`` on its way beyond a member: the peak itself comes later.
+    What is measured counts as soon as it passes ``limit`` and the forecast did not say so.
+    """
+    capacity, limit, now = here.capacity, here.policy.limit, here.now
+    name, rates = f"{here.table.topic}:{partition}", here.rates[partition]
+    if over.any():
+        full = int(over.argmax())
+        calm = np.flatnonzero(rates[:full] <= limit * capacity)
+        first = int(calm[-1]) + 1 if calm.size else 0
+        at = here.origin + here.step * full
+        return here.origin + here.step * first, f"{name} passes one member's capacity {when(at, now, timezone)}", 0.0
+    cpu = hot.busy.get(partition, 0.0)
+    if hot.cpu_limit is not None and cpu > hot.cpu_limit:
+        what = f"the owner of {name} uses {cpu:.0%} of a core (limit {hot.cpu_limit:.0%})"
+        return now, what, capacity * cpu / (hot.cpu_limit or 1.0)
+    arrives = hot.arriving.get(partition, 0.0)
+    step = int((now - here.origin) / here.step) if now >= here.origin else 0
+    said = float(rates[min(step, rates.size - 1)]) if rates.size else 0.0
+    if arrives > limit * capacity and arrives > said:
+        what = (
+            f"{name} takes {arrives / capacity:.0%} of a member (limit {limit:.0%}), "
+            f"more than the forecast's {said / capacity:.0%}"
+        )
+        return now, what, arrives
+    return None
 
 
 def _forbidden(

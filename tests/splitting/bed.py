@@ -28,6 +28,26 @@ from tests.splitting.flow import Tail, inputs_of
 from tests.splitting.rows import OUT, Row, Verdict, judge
 
 
+class Patience:
+    """Tells late from lost: what still comes through is late, however long that takes on a busy machine.
+
+    Over when nothing has changed for ``quiet_s`` seconds; ``longest_s`` bounds what never comes to rest.
+    """
+
+    def __init__(self, quiet_s: float = 45.0, longest_s: float = 600.0, clock: Callable[[], float] = time.monotonic):
+        self._quiet_s, self._clock = quiet_s, clock
+        self._since = clock()
+        self._end = self._since + longest_s
+        self._seen: object = None
+
+    def is_over(self, progress: object) -> bool:
+        """Whether to wait no longer; ``progress`` is any value that changes while something comes through."""
+        now = self._clock()
+        if progress != self._seen:
+            self._seen, self._since = progress, now
+        return now - self._since > self._quiet_s or now > self._end
+
+
 class Bed:
     """Routed topic → groups of workers → an output topic a group."""
 
@@ -200,17 +220,19 @@ class Bed:
         return int(self.admin.list_offsets({tp: OffsetSpec.latest()}, request_timeout=10)[tp].result().offset)
 
     def finish(
-        self, within_s: float = 60, tend: Callable[[], None] = lambda: None
+        self, tend: Callable[[], None] = lambda: None
     ) -> tuple[Verdict, dict[str, list[Row]]]:
-        """End the producers, wait until all of it has come through (or time is up), and judge."""
+        """End the producers, wait until all of it has come through (or nothing more comes), and judge."""
         for name in [n for n in self.processes if n.startswith("p") and n != "planner"]:
             self.end(name)
         made = self.made()
-        end = time.monotonic() + within_s
+        patience = Patience()
         while True:
             tend()
             outputs = {g: self.rows(g) for g in self.groups}
-            if all(len(rows) >= len(set(made)) for rows in outputs.values()) or time.monotonic() > end:
+            if all(len(rows) >= len(set(made)) for rows in outputs.values()):
+                break
+            if patience.is_over(sum(map(len, outputs.values()))):
                 break
             time.sleep(0.3)
         time.sleep(0.3)  # a repetition would come late

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from balancer.routing.errors import RouteStoreUnavailable
 from tests.peers.kafka import Kafka
-from tests.splitting.bed import Bed
+from tests.splitting.bed import Bed, Patience
 from tests.splitting.rows import Verdict, judge
 
 EVENTS = {
@@ -141,12 +141,14 @@ class Schedules:
             self.tend()
             time.sleep(0.02)
         made = self.bed.made()
-        limit = time.monotonic() + 90
+        patience = Patience()
         while True:
             self.tend()
             outputs = {g: self.bed.rows(g) for g in self.bed.groups}
             total = judge(made, outputs)
-            if not total.lost or time.monotonic() > limit:
+            table = self.bed.table()
+            handled = sum(map(len, outputs.values()))
+            if not total.lost or patience.is_over((handled, table.epoch if table else None)):
                 break
             time.sleep(0.2)
         verdict = Verdict(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from balancer.errors import PolicyRefused
 from balancer.routing import protocol
 from balancer.routing.table import Kind, SlotTable
-from balancer.splits import Brokers, SplitPolicy, due, place_slots, plan_splits, proposals_of, slot_loads
+from balancer.slot_loads import place_slots, slot_loads
+from balancer.splits import Brokers, SplitPolicy, due, plan_splits, proposals_of
 
 NOW = datetime(2026, 1, 5, 8, tzinfo=UTC)
 STEP = timedelta(minutes=15)
@@ -142,6 +143,30 @@ def test_a_bigger_member_is_priced_beside_the_split() -> None:
 def test_loads_are_even_where_nothing_was_sampled() -> None:
     loads = slot_loads(TABLE, 2, 100.0, np.zeros(TABLE.slots))
     assert loads.sum() == pytest.approx(100.0) and loads.std() == pytest.approx(0.0)
+
+
+def test_a_split_is_done_before_the_load_passes_its_limit_not_when_it_passes_a_member() -> None:
+    rates = peak_at(6, 300.0)
+    rates[1, 2:6] = (70.0, 82.0, 90.0, 98.0)  # on its way: 80 % of a member is passed three steps before all of it
+    (split,) = plan(rates)
+    assert split.at == NOW + 3 * STEP - POLICY.lead and "passes one member's capacity" in split.reason
+    rates[1, 4] = 75.0  # it comes back below: what counts is the last rise
+    (later,) = plan(rates)
+    assert later.at == NOW + 5 * STEP - POLICY.lead
+
+
+def test_arrivals_above_the_limit_count_where_the_forecast_did_not_see_them() -> None:
+    low = flat(40.0, 40.0, 40.0, 40.0)
+    (split,) = plan(low, arriving={1: 170.0})
+    assert (split.at, split.lanes) == (NOW, 3) and "170% of a member (limit 80%)" in split.reason
+    assert "more than the forecast's 40%" in split.reason
+    assert plan(low, arriving={1: 79.0}) == ()
+    assert plan(flat(40.0, 90.0, 40.0, 40.0), arriving={1: 85.0}) == ()  # foreseen, and one member will do
+
+
+def test_lanes_are_evened_out() -> None:
+    lanes, _ = place_slots(list(range(9)), np.full(9, 30.0), 80.0)
+    assert [len(lane) for lane in lanes] == [2, 2, 2, 1]
 
 
 def test_policies_that_cannot_be_meant() -> None:
