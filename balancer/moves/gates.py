@@ -2,23 +2,34 @@
 
 A lane is withheld while it serves no slots, and while the table gates it for the group. Its lease is then FREE without
 a grant, so nobody polls it; the gate is the table's, so whoever leads the group next loads it before any grant.
+
+A lane that is being merged has to be drained while its slots are held, and its owner would commit the last records
+only when its commit interval is over. So it is asked to hand the lane over as soon as every producer has answered:
+who gives a partition up commits at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from balancer.leases.base import GroupView, LeaderToken, LeaseState, LeaseStore, StartRule
+from balancer.leases.base import GroupView, LeaderToken, Lease, LeaseState, LeaseStore, StartRule
 from balancer.routing.base import RouteStore, TableLog
 from balancer.routing.errors import RouteStoreUnavailable, RoutingError
-from balancer.routing.table import SlotTable, TableRefused, decode
+from balancer.routing.table import Kind, Phase, SlotTable, TableRefused, Transition, decode
 from forecaster.topics import TopicPartition
 
 log = logging.getLogger("headway.moves")
+
+ANSWERS_WITHIN_S = 1.0
+"""For so long the answers to a merge's STOP are watched closely; then the lane drains at its owner's own pace."""
+
+LAST_RECORDS_S = 0.005
+"""From the last answer until the owner has handled what was written before it, where nothing is behind."""
 
 
 class LaneGates:
@@ -57,6 +68,7 @@ class LaneGates:
         self._stale = threading.Event()
         self._stale.set()
         self._looked = 0.0
+        self._answered: set[tuple[str, int]] = set()
         self._stopped = threading.Event()
         self._ear: threading.Thread | None = None
 
@@ -74,6 +86,35 @@ class LaneGates:
             if told:
                 self._stale.set()
                 self._woken()
+                with contextlib.suppress(RouteStoreUnavailable, TableRefused):
+                    self._await_answers()
+
+    def _await_answers(self) -> None:
+        """While a merge stops its slots: wake the mover again when every producer has answered."""
+        end = time.monotonic() + ANSWERS_WITHIN_S
+        while not self._stopped.is_set() and time.monotonic() < end:
+            open_ = {
+                (topic, t.number): table.epoch
+                for topic in self._topics
+                if (data := self._routes.table(topic)) is not None
+                for table in [decode(data)]
+                for t in table.transitions
+                if _drains_now(t) and (topic, t.number) not in self._answered
+            }
+            if not open_:
+                return
+            producers = self._routes.producers()
+            known = {
+                (topic, number)
+                for (topic, number), epoch in open_.items()
+                if all(p.acks.get(topic, 0) >= epoch for p in producers if topic in p.registration.topics)
+            }
+            if known:
+                self._stopped.wait(LAST_RECORDS_S)
+                self._answered |= known
+                self._woken()
+            else:
+                self._routes.wait("planner", timedelta(milliseconds=10))
 
     def stop(self) -> None:
         """End the thread."""
@@ -102,6 +143,22 @@ class LaneGates:
         for topic, table in self._tables.items():
             if table is not None:
                 changed |= self._close(token, view, topic, table)
+                changed |= self._drain(token, view, topic, table)
+        return changed
+
+    def _drain(self, token: LeaderToken, view: GroupView, topic: str, table: SlotTable) -> bool:
+        """Have the owner of a lane that is being merged commit now, by handing the lane over."""
+        changed = False
+        for t in table.transitions:
+            if not _drains_now(t) or (topic, t.number) not in self._answered:
+                continue
+            lease = view.leases.get(TopicPartition(topic, t.source))
+            if lease is None or lease.state is not LeaseState.HELD or lease.next is not None or lease.void:
+                continue
+            self._answered = {a for a in self._answered if a[0] != topic}  # once: nothing is gained by a second time
+            heir = _heir(view, lease, TopicPartition(topic, t.target))
+            if heir is not None:
+                changed |= self._leases.grant(token, lease.partition, heir)
         return changed
 
     def _refresh(self, topic: str) -> None:
@@ -152,3 +209,16 @@ class LaneGates:
             except RouteStoreUnavailable as away:
                 log.info("%s", away)
         return changed
+
+
+def _drains_now(t: Transition) -> bool:
+    return t.kind is Kind.MERGE and t.phase is Phase.STOPPING
+
+
+def _heir(view: GroupView, lease: Lease, parent: TopicPartition) -> int | None:
+    """Return who takes a lane that is being merged: the parent's owner, or anybody else who may; None if nobody."""
+    mine = lease.owner.instance if lease.owner is not None else None
+    others = sorted(i for i, worker in view.workers.items() if worker.may_receive and i != mine)
+    held = view.leases.get(parent)
+    first = held.owner.instance if held is not None and held.owner is not None else None
+    return first if first in others else next(iter(others), None)

@@ -36,6 +36,14 @@ log = logging.getLogger("headway.splitting")
 
 LEAD_FOR = timedelta(seconds=3)
 
+NEAR_S = 0.3
+"""A merge stops its slots when each group has committed what its lane held so long ago ..."""
+
+PATIENT_S = 5.0
+"""... and, where that has not come for so long, ..."""
+
+NEAR_ENOUGH_S = 1.0
+"""... what it held so long ago: the hold lasts no longer than the lane's lag."""
 
 FORGET_EVERY_S = 60.0
 """How often it is looked whether retention has passed the F of what is done."""
@@ -89,6 +97,7 @@ class TopicLeader:
         self._watches: dict[int, Watch] = {}
         self._forgot = clock()
         self._began: dict[str, float] = {}
+        self._mark = (0, 0.0, 0, 0)  # of the merge that waits: number, when its lane was looked at, its end, its start
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.table: SlotTable | None = None
@@ -283,7 +292,9 @@ class TopicLeader:
     def _next(self, table: SlotTable, t: Transition, watch: Watch) -> SlotTable:
         if t.phase is Phase.PREPARED:
             if self._evidence.is_prepared(table, t, watch):
-                return protocol.stop(table, t.number)
+                if t.kind is Kind.SPLIT or self._is_near(table, t, watch):
+                    return protocol.stop(table, t.number)
+                return self._too_long(table, t, watch, f"partition {t.source} was never all but drained")
             return self._too_long(table, t, watch, "not every group has closed its gate")
         if t.phase is Phase.STOPPING and watch.fence is None:
             waiting = self._evidence.unanswered(table.topic, watch.epoch)
@@ -304,6 +315,18 @@ class TopicLeader:
         for group in self._evidence.drained(table, t, fence, watch):
             table = protocol.open_(protocol.drained(table, t.number, group), t.number, group)
         return protocol.done(table, t.number) if self._has_passed(table, t.number) else table
+
+    def _is_near(self, table: SlotTable, t: Transition, watch: Watch) -> bool:
+        """Whether a merge's lane is drained up to where it ended a moment ago, in every group."""
+        now = self._clock()
+        number, at, mark, start = self._mark
+        if number != t.number or now - at > (NEAR_S if now - watch.since < PATIENT_S else NEAR_ENOUGH_S):
+            end = self.world.ends([t.source])[t.source]
+            # without an open transaction the last visible record is what groups commit; with one, more will come
+            visible = self.world.visible_end(t.source, end.end, end.start)
+            mark, start = end.end if visible is None else visible, end.start
+            self._mark = (t.number, now, mark, start)
+        return all(self.world.committed(g, [t.source]).get(t.source, start) >= mark for g in table.groups)
 
     @staticmethod
     def _has_passed(table: SlotTable, number: int) -> bool:

@@ -219,9 +219,7 @@ class Bed:
         tp = ck.TopicPartition(topic, partition)
         return int(self.admin.list_offsets({tp: OffsetSpec.latest()}, request_timeout=10)[tp].result().offset)
 
-    def finish(
-        self, tend: Callable[[], None] = lambda: None
-    ) -> tuple[Verdict, dict[str, list[Row]]]:
+    def finish(self, tend: Callable[[], None] = lambda: None) -> tuple[Verdict, dict[str, list[Row]]]:
         """End the producers, wait until all of it has come through (or nothing more comes), and judge."""
         for name in [n for n in self.processes if n.startswith("p") and n != "planner"]:
             self.end(name)

@@ -177,7 +177,8 @@ def test_a_hold_ends_even_while_the_store_is_away():
     assert not desk.leader.table.held_slots() and not desk.log.read("orders").held_slots()
 
 
-def test_a_merge_whose_group_is_dead_gives_the_slots_back_after_the_hold_limit():
+def with_a_lane():
+    """Return a desk with one lane, its number, its producer and group, and a key that goes there."""
     desk = Desk(merge_lag=1000)
     desk.leader.step()
     group = Group("g0", desk.world, desk.store, desk.log)
@@ -192,15 +193,54 @@ def test_a_merge_whose_group_is_dead_gives_the_slots_back_after_the_hold_limit()
     assert desk.state().state == "done"
     lane = desk.leader.table.lanes_of(0)[0]
     key = next(k for k in (b"%d" % i for i in range(100)) if desk.leader.table.partition_of_key(k) == lane)
-    producer.send(key)
-    producer.commit()
+    return desk, lane, producer, group, key
+
+
+def test_a_merge_whose_group_dies_gives_the_slots_back_after_the_hold_limit():
+    desk, lane, producer, _, key = with_a_lane()
     desk.ask("merge")
+    producer.send(key)  # begun before STOP, committed after it: the lane's last records, and nobody reads them
+    desk.leader.step()
+    assert desk.leader.table.held_slots()
+    producer.commit()
     for _ in range(40):
         desk.now += 0.1
         producer.hear()
         desk.leader.step()
     assert desk.state().state == "aborted" and "has not drained" in desk.state().detail
     assert desk.leader.table.lanes_of(0) == (lane,)
+
+
+def test_a_merge_holds_nothing_while_its_lane_lags():
+    desk, lane, producer, group, key = with_a_lane()
+    for _ in range(30):
+        producer.send(key)
+    producer.commit()
+    desk.ask("merge")
+    for _ in range(20):
+        desk.now += 0.1
+        producer.hear()
+        desk.leader.step()
+        assert not desk.leader.table.held_slots()
+    for partition in range(len(desk.world.logs)):
+        group.read(partition, 100)
+    desk.leader.step()
+    assert desk.leader.table.held_slots()
+    desk.play(producer, group)
+    assert desk.state().state == "done" and group.faults == []
+
+
+def test_a_merge_whose_group_is_dead_holds_nothing_and_says_why():
+    desk, lane, producer, _, key = with_a_lane()
+    producer.send(key)
+    producer.commit()
+    desk.ask("merge")
+    for _ in range(210):
+        desk.now += 0.1
+        producer.hear()
+        desk.leader.step()
+        assert not desk.leader.table.held_slots()
+    assert desk.state().state == "aborted" and f"partition {lane} was never all but drained" in desk.state().detail
 
 
 # -- what is refused, with the reason, and flow goes on by the old table ------------------------------------------
