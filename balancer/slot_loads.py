@@ -151,7 +151,7 @@ def by_slots(forecast: Forecast, table: SlotTable, shares: NDArray[np.float64] |
 
 def _parents(table: SlotTable) -> dict[int, int]:
     """Return lane → the partition whose slots it serves, or served last as far as the table remembers."""
-    found = {}
+    found: dict[int, int] = {}
     for kept in table.kept:
         home = kept.slots[0] % table.partitions
         found |= {p: home for p in (kept.source, kept.target) if p >= table.partitions}

@@ -328,14 +328,18 @@ def _merges(here: _Outlook) -> list[PlannedSplit]:
     return found
 
 
-def proposals_of(topic: str, planned: Sequence[PlannedSplit]) -> tuple[Proposal, ...]:
+def proposals_of(topic: str, planned: Sequence[PlannedSplit], *, by_hand: bool = False) -> tuple[Proposal, ...]:
     """Return what people are shown: what would be done, or why it is not, with what else would help.
+
+    ``by_hand``: nobody does it by itself, so the command that does is named.
 
     Examples
     --------
     >>> refused = PlannedSplit("split", 3, None, "orders:3 is hot", refused="the topic may not grow")
     >>> proposals_of("orders", [refused])[0].text
     'orders:3 is hot; not split: the topic may not grow'
+    >>> proposals_of("orders", [PlannedSplit("merge", 3, None, "orders:3 is calm: merge")], by_hand=True)[0].text
+    'orders:3 is calm: merge; to accept: headway merge --topic orders --partition 3'
     """
     rows = []
     for s in planned:
@@ -343,6 +347,9 @@ def proposals_of(topic: str, planned: Sequence[PlannedSplit]) -> tuple[Proposal,
         if s.others:
             text += "".join(f"; {kind} would cost {price:g} member-hours" for kind, price in s.others.items())
             text += f", the split {s.price:g}" if s.refused is None else ""
+        if by_hand and s.refused is None:
+            lanes = f" --lanes {s.lanes}" if s.kind == "split" else ""
+            text += f"; to accept: headway {s.kind} --topic {topic} --partition {s.partition}{lanes}"
         rows.append(Proposal("key" if s.refused and not s.placement else s.kind, f"{topic}:{s.partition}", text, s.at))
     return tuple(rows)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from balancer.actuation import ActuationState
 from balancer.actuators.base import Actuator
-from balancer.bounding import Routing
 from balancer.control import KNOBS, ControlLoop, Tick
 from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavailable
 from balancer.group import GroupSnapshot
@@ -28,7 +27,7 @@ from forecaster.stores.base import SeriesStore
 from forecaster.topics import GroupId
 from headway.application import Application
 from headway.configuration.sections import Mode
-from headway.consumers.splitting import advice_of, with_splits
+from headway.consumers.splitting import lanes_of, with_splits
 from headway.errors import HeadwayError, NotReady
 from headway.operation.guards import ActGate, Guarded, frozen
 from headway.operation.posting import Posting
@@ -130,8 +129,7 @@ class GroupRunner:
         self._token: LeaderToken | None = None
         self.gate = ActGate(lambda: app.target_gate(name))
         self.desk = desk_of(service, app.store)
-        advice = advice_of(app, name)
-        routing = Routing(frozenset(self.topics) & frozenset(app.settings.topics))
+        self.lanes = lanes_of(app, name)
         self.loop = ControlLoop(
             GroupId(name),
             observer,
@@ -140,10 +138,10 @@ class GroupRunner:
             self.target,
             app.settings.policy(name),
             rules=self.rules,
-            routing=lambda: routing,
+            routing=self.lanes.routing,
             timezone=app.settings.grid(name).timezone,
             intervals=MemberWatch(app.store, GroupId(name), self.topics),
-            advise=lambda made, now: with_splits(made, advice(now)),
+            advise=lambda made, now: with_splits(made, self.lanes.advice(now)),
             on_decision=lambda decision: app.view(name).remember(decision),
         )
 
@@ -180,7 +178,8 @@ class GroupRunner:
         if found is None:
             return NoForecast(topic, now, "no forecast has been made yet")
         may_act, reasons = view.gate
-        return found if may_act or isinstance(found, NoForecast) else NoForecast(topic, now, f"gate: {reasons[0]}")
+        told = found if may_act or isinstance(found, NoForecast) else NoForecast(topic, now, f"gate: {reasons[0]}")
+        return self.lanes.laid_out(told, now)
 
     def rules(self, now: datetime) -> tuple[Rule, ...]:
         """Return what operators asked for: windows and events, and what is there while scale-in is frozen."""

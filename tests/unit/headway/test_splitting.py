@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -13,7 +14,7 @@ from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
 from forecaster.forecast import Forecast, Rung
 from forecaster.topics import GroupId, TopicPartition
 from headway.configuration.sections import TopicSettings
-from headway.consumers.splitting import SplitTender, with_splits
+from headway.consumers.splitting import LaneDesk, SplitTender, with_splits
 from tests.unit.balancer.moves.routed_world import MemoryWorld
 
 NOW = datetime(2026, 1, 5, 8, tzinfo=UTC)
@@ -102,6 +103,69 @@ def test_workers_lend_their_cpu_and_where_producers_are_silent_their_keys() -> N
     (split,) = looked.look(NOW)
     assert "97% of a core (limit 80%)" in split.reason and split.refused is not None
     assert f"key {key.decode()} alone takes" in split.refused
+
+
+def hot_store(rate: float) -> tuple[MemoryRouteStore, str]:
+    """Return a store whose one producer sends nine tenths of its records under one key of partition 0."""
+    store = MemoryRouteStore()
+    store.publish(TABLE)
+    who = Registration("p", "n", ("orders",), "headway.route.p")
+    keys = [k for k in (b"c%d" % i for i in range(50)) if TABLE.partition_of_key(k) == 0]
+    sample = (keys[0].hex(),) * 45 + tuple(k.hex() for k in keys[1:6])
+    store.renew(who, timedelta(seconds=600), {}, {"orders": sample}, {"orders": rate})
+    return store, keys[0].decode()
+
+
+def test_live_hot_keys_bound_the_plan_and_are_named_in_it() -> None:
+    store, key = hot_store(150.0)
+    desk = LaneDesk([tender(store, (100.0, 20.0), acts=False)], frozenset({"orders"}), "UTC")
+    said = forecast(100.0, 20.0)
+    assert desk.routing().keys == () and desk.laid_out(said, NOW) is said  # before the first look there is no sample
+    desk.advice(NOW)
+    (hot,) = desk.routing().keys
+    assert (str(hot.partition), hot.key) == ("orders:0", key) and hot.share == 1.35
+    found = [p for p in desk.advice(NOW) if p.kind == "key"]
+    assert [p.subject for p in found] == [f"orders:0/{key}"] and "135% of a member" in found[0].text
+
+
+def test_recommend_says_how_a_split_is_accepted_and_act_does_it() -> None:
+    for acts in (False, True):
+        store = MemoryRouteStore()
+        store.publish(TABLE)
+        desk = LaneDesk([tender(store, (150.0, 20.0), acts=acts)], frozenset({"orders"}), "UTC")
+        (shown,) = desk.advice(NOW)
+        assert shown.kind == "split" and len(store.requests("orders")) == acts
+        assert ("headway split --topic orders --partition 0 --lanes 2" in shown.text) is not acts
+
+
+def test_arrivals_and_cpu_count_without_a_forecast_too() -> None:
+    store = MemoryRouteStore()
+    store.publish(TABLE)
+    own = TopicSettings(groups=("billing",), max_partitions=6, hash="crc32")
+    rates = {0: 95.0, 1: 20.0}
+    looked = SplitTender(
+        "orders", own, store, lambda: None, lambda: 100.0, lambda now: True, arriving=lambda: rates,
+    )  # fmt: skip
+    assert looked.look(NOW) == ()  # seen once: it may be an outlier
+    (split,) = looked.look(NOW + timedelta(seconds=15))
+    assert "takes 95% of a member (limit 80%)" in split.reason and len(store.requests("orders")) == 1
+    idle = SplitTender(
+        "orders", own, store, lambda: None, lambda: 100.0, lambda now: False,
+        workers=lambda: a_view(0.97, ()), cpu_limit=0.8,
+    )  # fmt: skip
+    assert "97% of a core" in idle.look(NOW)[0].reason
+
+
+def test_a_lane_is_planned_by_its_slots_and_its_parent_is_not_split_again() -> None:
+    """The forecast still has the parent's past at 300 %: what its lanes took over must not be asked for once more."""
+    store = MemoryRouteStore()
+    slots = TABLE.slots_of(0)
+    store.publish(replace(TABLE, epoch=9, moved={s: 2 + i % 4 for i, s in enumerate(slots) if i % 5}))
+    looked = tender(store, (300.0, 20.0))
+    assert looked.look(NOW) == () and store.requests("orders") == ()
+    laid = LaneDesk([looked], frozenset({"orders"}), "UTC").laid_out(forecast(300.0, 20.0), NOW)
+    assert laid.partitions == (0, 1, 2, 3, 4, 5)
+    assert laid.rates[:, 0, 0].round(0).tolist() == [60.0, 20.0, 60.0, 60.0, 60.0, 60.0]
 
 
 def test_an_absent_store_or_forecast_plans_nothing() -> None:

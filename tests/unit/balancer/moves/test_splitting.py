@@ -212,7 +212,7 @@ def test_a_merge_whose_group_dies_gives_the_slots_back_after_the_hold_limit():
 
 
 def test_a_merge_holds_nothing_while_its_lane_lags():
-    desk, lane, producer, group, key = with_a_lane()
+    desk, _, producer, group, key = with_a_lane()
     for _ in range(30):
         producer.send(key)
     producer.commit()
