@@ -33,7 +33,9 @@ def command(
     start_time: Annotated[str | None, typer.Option(help="From a member's request to its work.")] = None,
     price: Annotated[float | None, typer.Option(min=0, help="Of a member-hour, in your currency.")] = None,
     policies: Annotated[str, typer.Option(help="Names by commas, or all.")] = "all",
-    out: Annotated[Path | None, typer.Option(help="The HTML file; headway-report-GROUP.html by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "--html", help="The HTML file; headway-report-GROUP.html by default.")
+    ] = None,
     timezone: Annotated[str | None, typer.Option(help="IANA zone; the group's by default.")] = None,
     config: Config = None,
     json: Json = False,
@@ -51,8 +53,8 @@ def command(
 
     from headway.configuration.settings import load
     from headway.errors import HeadwayError
+    from headway.reports.evidence_page import write_page
     from headway.reports.report import make_report
-    from headway.reports.report_page import write_page
     from headway.reports.simulation import POLICIES
     from headway.work.children import settle_child
 
@@ -166,7 +168,7 @@ def _did(
 
 
 def _print(document: dict[str, Any]) -> None:
-    from headway.reports.report_page import verdict
+    from headway.reports.evidence_page import verdict
 
     rows: list[list[object]] = []
     did = document["did"]

@@ -45,7 +45,9 @@ def command(
         str, typer.Option(help="Names by commas, or all.")
     ] = "headway,rate_reactive,static_peak,perfect",
     decisions: Annotated[Path | None, typer.Option(help="Write policy,timestamp,replicas at each change.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML report.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", "--html", help="Write a self-contained HTML report.")
+    ] = None,
     price: Annotated[float | None, typer.Option(min=0, help="Money per member-hour, to tell the cost.")] = None,
     late_target: Annotated[float, typer.Option(help="Share of records that may be late.")] = 1e-4,
     rescales_per_day: Annotated[int, typer.Option(min=1, help="Budget of changes a day.")] = 24,
@@ -108,7 +110,7 @@ def command(
     if decisions is not None:
         _write_decisions(decisions, result)
     if report is not None:
-        from headway.reports.report_simulation import write_report
+        from headway.reports.simulation_page import write_report
 
         write_report(report, result, title=found.topic, price=price)
         say(f"report: {report}")

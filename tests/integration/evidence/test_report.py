@@ -15,8 +15,8 @@ from forecaster.stores.base import Cells, SeriesKey
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.timegrid import TimeGrid
 from headway.errors import HeadwayError, NotReady
+from headway.reports.evidence_page import write_page
 from headway.reports.report import did_of, late_share_of, make_report
-from headway.reports.report_page import write_page
 
 POLICY = ScalingPolicy(capacity_per_member=10.0, price_per_member_hour=0.5, cap_at_partitions=False)
 BEGAN = datetime(2026, 1, 5, tzinfo=UTC)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from headway import __version__
 from headway.reports.report import Report
+from headway.reports.sheet import drawn, figure, legend_below, sheet, table, titled
 from headway.status.wire import parse_instant
 
 _NAMES = {
@@ -21,7 +21,6 @@ _NAMES = {
     "perfect": "clairvoyant limit",
 }  # fmt: skip
 _INK, _BLUE, _GREY, _AMBER, _RED = "#1c1f23", "#1f63a8", "#767d86", "#8f5b00", "#b23a17"
-_STYLE = Path(__file__).parents[1] / "page" / "report.css"
 
 
 def write_page(path: Path, report: Report) -> None:
@@ -32,16 +31,12 @@ def write_page(path: Path, report: Report) -> None:
     OSError
         If the file cannot be written.
     """
-    from bokeh.embed import components
-    from bokeh.resources import Resources
-
     document = report.document()
     plots: dict[str, Any] = {"members": _members(report)}
     if report.pairs is not None:
         plots["forecast"] = _forecast(report)
         plots["leads"] = _leads(document)
-    script, places = components(plots)
-    resources = Resources(mode="inline", components=["bokeh"]).render()
+    boxes, head, script = drawn(plots)
     zone = ZoneInfo(document["timezone"])
     title = f"{report.group}: what Headway would have done"
     body = "".join(
@@ -52,13 +47,13 @@ def write_page(path: Path, report: Report) -> None:
             "<h2>Policies on the same arrivals</h2>",
             _policies(document),
             f"<p class='quiet'>{html.escape(_did_note(document))}</p>",
-            f"<h2>Members</h2><div class='plot'>{places['members']}</div>",
+            f"<h2>Requested members over arrivals</h2>{boxes['members']}",
         ]
     )
     if report.pairs is not None:
         body += (
-            f"<h2>The forecast</h2><div class='plot'>{places['forecast']}</div>"
-            f"<div class='plot'>{places['leads']}</div>{_leads_table(document)}"
+            f"<h2>The forecast</h2>{titled('Said an hour before, and what came', boxes['forecast'])}"
+            f"{titled('Error by lead time (WAPE)', boxes['leads'])}{_leads_table(document)}"
         )
     body += _wrong(document, zone)
     body += "".join(f"<p class='quiet'>{html.escape(note)}</p>" for note in document["notes"])
@@ -67,12 +62,7 @@ def write_page(path: Path, report: Report) -> None:
         "before the first day shown. Members are simulated: capacity is constant, starts take their time. "
         f"Headway {__version__}.</p>"
     )
-    text = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{_STYLE.read_text('utf-8')}</style>{resources}</head><body><main>{body}</main>{script}</body></html>"
-    )
-    path.write_text(text, encoding="utf-8")
+    path.write_text(sheet(title, body, head, script), encoding="utf-8")
 
 
 def verdict(document: dict[str, Any]) -> str:
@@ -115,22 +105,6 @@ def _when(text: str, zone: ZoneInfo) -> str:
     return parse_instant(text).astimezone(zone).strftime("%a %d %b %Y %H:%M")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], ours: str | None = None) -> str:
-    right = [h.startswith("#") for h in heads]
-    top = "".join(
-        f"<th scope='col'{_n(r)}>{html.escape(h.lstrip('#'))}</th>" for h, r in zip(heads, right, strict=True)
-    )
-    lines = ""
-    for row in rows:
-        cells = "".join(f"<td{_n(r)}>{html.escape(c)}</td>" for c, r in zip(row, right, strict=True))
-        lines += f"<tr{' class=ours' if row[0] == ours else ''}>{cells}</tr>"
-    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
-
-
-def _n(right: bool) -> str:
-    return " class='n'" if right else ""
-
-
 def _policies(document: dict[str, Any]) -> str:
     priced = document["price_per_member_hour"] is not None
     heads = [
@@ -163,7 +137,7 @@ def _policies(document: dict[str, Any]) -> str:
             f"{f['rescales_per_day']:.1f}",
         ]
         rows.append([*row, *([f"{f['cost']:,.2f}"] if priced else [])])
-    return _table(heads, rows, "Headway")
+    return table(heads, rows, "Headway")
 
 
 def _did_note(document: dict[str, Any]) -> str:
@@ -180,7 +154,7 @@ def _wrong(document: dict[str, Any], zone: ZoneInfo) -> str:
             for w in document["wrong"]
         ]
         heads = ["Hour from", "#Records beyond capacity", "#Peak, records/s", "#Members", "Why"]
-        text += f"<p>Hours in which more arrived than Headway's members could serve at once.</p>{_table(heads, rows)}"
+        text += f"<p>Hours in which more arrived than Headway's members could serve at once.</p>{table(heads, rows)}"
     else:
         text += "<p>In no hour did more arrive than Headway's members could serve at once.</p>"
     if document["forecast"]["worst"]:
@@ -189,7 +163,7 @@ def _wrong(document: dict[str, Any], zone: ZoneInfo) -> str:
             for w in document["forecast"]["worst"]
         ]
         heads = ["Hour from", "#Came, records/s", "#Expected", "What was different"]
-        text += f"<p>Hours in which the forecast, made up to an hour before, erred most.</p>{_table(heads, rows)}"
+        text += f"<p>Hours in which the forecast, made up to an hour before, erred most.</p>{table(heads, rows)}"
     return text
 
 
@@ -203,24 +177,11 @@ def _leads_table(document: dict[str, Any]) -> str:
         for f in document["forecast"]["leads"]
     ]  # fmt: skip
     heads = ["Lead up to", "#Error (WAPE)", "#Bias", "#q95 covered", "#Last value", "#Yesterday", "#Last week"]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _lead(seconds: float) -> str:
     return f"{seconds / 60:g} min" if seconds < 3600 else f"{seconds / 3600:g} h"
-
-
-def _figure(title: str, height: int, **more: Any) -> Any:
-    from bokeh.plotting import figure
-
-    plot: Any = figure(
-        title=title, height=height, sizing_mode="stretch_width", tools="xpan,xwheel_zoom,box_zoom,reset", **more
-    )
-    plot.toolbar.logo = None
-    plot.outline_line_color = None
-    plot.grid.grid_line_color = "#dfe1e4"
-    plot.title.text_font_size = "13px"
-    return plot
 
 
 def _local(at: datetime, zone: ZoneInfo) -> datetime:
@@ -231,7 +192,7 @@ def _members(report: Report) -> Any:
     from bokeh.models import LinearAxis, Range1d
 
     world, zone = report.result.world, ZoneInfo(report.series.grid.timezone)
-    plot = _figure("Requested members over arrivals", 380, x_axis_type="datetime", y_axis_label="members")
+    plot = figure(380, x_axis_type="datetime", y_axis_label="members")
     every = max(1, world.run_minutes // 4000)
     rate = world.arrivals[: world.run_minutes // every * every].reshape(-1, every).mean(axis=1) / 60
     at = [_local(world.start + timedelta(minutes=every * k), zone) for k in range(rate.size)]
@@ -259,9 +220,7 @@ def _members(report: Report) -> Any:
         times = [_local(t, zone) for t, _ in report.did.changes] + [_local(world.end, zone)]
         sizes = [n for _, n in report.did.changes] + [report.did.changes[-1][1]]
         plot.step(x=times, y=sizes, mode="after", color=_INK, line_width=1.4, legend_label="what the group did")
-    plot.legend.click_policy = "hide"
-    plot.legend.location = "top_left"
-    plot.legend.orientation = "horizontal"
+    legend_below(plot)
     return plot
 
 
@@ -272,7 +231,7 @@ def _forecast(report: Report) -> Any:
     step = int(3600 // pairs.step_s[0]) - 1
     instants = pairs.origins + step * pairs.step_s
     at = [_local(datetime.fromtimestamp(float(t), UTC), zone) for t in instants]
-    plot = _figure("Said an hour before, and what came", 300, x_axis_type="datetime", y_axis_label="records/s")
+    plot = figure(300, x_axis_type="datetime", y_axis_label="records/s")
     plot.varea(
         x=at,
         y1=pairs.expected[:, step, 1],
@@ -282,15 +241,14 @@ def _forecast(report: Report) -> Any:
     )
     plot.line(at, pairs.expected[:, step, 1], color=_BLUE, legend_label="median")
     plot.line(at, pairs.came[:, step], color=_INK, line_width=1.2, legend_label="came")
-    plot.legend.location = "top_left"
-    plot.legend.orientation = "horizontal"
+    legend_below(plot)
     return plot
 
 
 def _leads(document: dict[str, Any]) -> Any:
     leads = document["forecast"]["leads"]
     names = [_lead(f["lead_s"]) for f in leads]
-    plot = _figure("Error by lead time (WAPE)", 240, x_range=names)
+    plot = figure(240, x_range=names)
     nan = float("nan")
     for key, colour in (("last value", _GREY), ("yesterday", _AMBER), ("last week", _RED)):
         values = [nan if f["naive_wape"].get(key) is None else f["naive_wape"][key] for f in leads]
@@ -299,5 +257,5 @@ def _leads(document: dict[str, Any]) -> Any:
     plot.line(names, ours, color=_BLUE, line_width=2, legend_label="Headway")
     plot.scatter(names, ours, color=_BLUE, size=7)
     plot.y_range.start = 0
-    plot.legend.location = "top_left"
+    legend_below(plot)
     return plot

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.simulator.outcome import Outcome
+from headway.reports.sheet import COLOURS, Cell, sheet, table
 from headway.reports.simulation import Simulation
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#a6761d")
-"""Okabe and Ito's, somewhat darker where white would swallow them: told apart with any colour vision."""
+LATE_TARGET = 1e-4
+"""Share of late records beyond which a policy's figure is marked."""
 SHOWN = 3
 """Curves that are drawn at first; the others wait in the legend."""
 _WIDTH, _HEIGHT, _LATE, _LEFT, _RIGHT = 1120, 340, 130, 52, 72
@@ -43,7 +44,7 @@ def write_report(path: Path, result: Simulation, title: str, price: float | None
     names = list(result.outcomes)
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f"<p class=when>{world.start:%Y-%m-%d %H:%M} to {world.end:%Y-%m-%d %H:%M} UTC</p>",
+        f"<p class=quiet>{world.start:%Y-%m-%d %H:%M} to {world.end:%Y-%m-%d %H:%M} UTC</p>",
         f"<p class=lead>{html.escape(_sentence(result, price))}</p>",
         _table(result, names, price),
         "<h2>Requested members over arrivals</h2>",
@@ -51,13 +52,12 @@ def write_report(path: Path, result: Simulation, title: str, price: float | None
         _members(result, names),
         "<h2>Late records by hour of arrival</h2>",
         _late(result, names),
-        f"<p class=small>One member carries {world.capacity:g} records/s and works {world.start_s:g} s after its "
+        f"<p class=quiet>One member carries {world.capacity:g} records/s and works {world.start_s:g} s after its "
         f"request; each change stalls {'what moves' if world.pause_moved_only else 'the group'} for {world.pause_s:g} "
         f"s; a record is late beyond {world.slo_s:g} s. Whatever a policy knows lies before the run: knobs and rivals' "
         "settings were learned there. The limit is the cheapest path that knows the future, at 24 changes a day.</p>",
     ]
-    page = _PAGE.replace("{title}", html.escape(f"Simulation of {title}")).replace("{body}", "\n".join(body))
-    path.write_text(page, encoding="utf-8")
+    path.write_text(sheet(f"Simulation of {title}", "\n".join(body), script=_SCRIPT), encoding="utf-8")
 
 
 def _sentence(result: Simulation, price: float | None) -> str:
@@ -74,28 +74,22 @@ def _sentence(result: Simulation, price: float | None) -> str:
 
 
 def _table(result: Simulation, names: Sequence[str], price: float | None) -> str:
-    heads = ["policy", "late", "p50", "p99", "p99.9", "member-hours", "÷ limit", "changes a day"]
-    heads += ["cost"] if price is not None else []
+    heads = ["policy", "#late", "#p50", "#p99", "#p99.9", "#member-hours", "#÷ limit", "#changes a day"]
+    heads += ["#cost"] if price is not None else []
     heads += ["tuned or learned"]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for name, colour in zip(names, _colours(names), strict=True):
         o = result.outcomes[name]
-        cells = [
-            _share(o.late_share),
+        row: list[str | Cell] = [
+            Cell(name, colour=colour),
+            Cell(_share(o.late_share), "bad" if o.late_share > LATE_TARGET else ""),
             *(_seconds(v) for v in (o.p50_s, o.p99_s, o.p999_s)),
             f"{o.hours:,.1f}",
             "" if o.hours_vs_limit is None else f"{o.hours_vs_limit:.3f}",
             f"{o.rescales_per_day:.1f}",
-            *([f"{price * o.hours:,.2f}"] if price is not None else []),
         ]
-        late = " class=bad" if o.late_share > 1e-4 else ""
-        numbers = "".join(f"<td{late if k == 0 else ''}>{html.escape(c)}</td>" for k, c in enumerate(cells))
-        notes = html.escape("; ".join(o.notes))
-        rows.append(
-            f'<tr><th><i style="background:{colour}"></i>{html.escape(name)}</th>{numbers}<td>{notes}</td></tr>'
-        )
-    head = "".join(f"<th>{html.escape(h)}</th>" for h in heads)
-    return f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        rows.append([*row, *([f"{price * o.hours:,.2f}"] if price is not None else []), "; ".join(o.notes)])
+    return table(heads, rows, ours="headway")
 
 
 def _legend(names: Sequence[str]) -> str:
@@ -142,7 +136,7 @@ def _members(result: Simulation, names: Sequence[str]) -> str:
     text = json.dumps(data).replace("<", "\\u003c")
     return (
         _svg(parts, _HEIGHT)
-        + f'<p id=readout class=small>&nbsp;</p><script type="application/json" id=data>{text}</script>'
+        + f'<p id=readout class=quiet>&nbsp;</p><script type="application/json" id=data>{text}</script>'
     )
 
 
@@ -227,7 +221,8 @@ def _y(value: float, most: float, height: int) -> float:
 
 
 def _svg(parts: Sequence[str], height: int) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height + 28}" role=img>{"".join(parts)}</svg>'
+    drawing = "".join(parts)
+    return f'<div class=drawing><svg viewBox="0 0 {_WIDTH} {height + 28}" role=img>{drawing}</svg></div>'
 
 
 def _colours(names: Sequence[str]) -> list[str]:
@@ -242,33 +237,7 @@ def _seconds(value: float | None) -> str:
     return "never served" if value is None else f"{value:.1f} s"
 
 
-_PAGE = """<!doctype html>
-<html lang=en><head><meta charset=utf-8><meta name=viewport content="width=device-width,initial-scale=1">
-<title>{title}</title><style>
-:root{color-scheme:light dark;--ink:#16202c;--soft:#5b6876;--line:#dfe4ea;--paper:#fff;--area:#8fa3b855;
---bad:#b3261e;--good:#1b7f4d}
-@media(prefers-color-scheme:dark){:root{--ink:#e8edf2;--soft:#9aa7b4;--line:#2b3541;--paper:#11171e;
---bad:#ff8a80;--good:#6fd6a4}}
-body{margin:0 auto;max-width:1160px;padding:28px 20px 60px;background:var(--paper);color:var(--ink);
-font:15px/1.5 system-ui,sans-serif}
-h1{font-size:26px;margin:0}h2{font-size:17px;margin:34px 0 6px}
-.when,.small{color:var(--soft)}.when{margin:2px 0 0}.small{font-size:13px}.lead{font-size:18px;max-width:62em}
-.good{color:var(--good)}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-td,thead th{padding:6px 12px 6px 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
-thead th{color:var(--soft);font-weight:500}
-th:first-child{text-align:left;padding:6px 12px 6px 0;border-bottom:1px solid var(--line);white-space:nowrap}
-td:last-child,thead th:last-child{text-align:left;color:var(--soft);font-size:13px;white-space:normal;min-width:16em}
-.bad{color:var(--bad);font-weight:600}
-i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:8px}i.area{background:#8fa3b866}
-.legend{display:flex;flex-wrap:wrap;gap:6px 18px;font-size:14px}.legend label{cursor:pointer}
-.legend input{margin:0 6px 0 0;vertical-align:-1px}
-svg{width:100%;height:auto;display:block;font:12px system-ui,sans-serif}text{fill:var(--soft)}
-.grid{stroke:var(--line)}polygon.area{fill:var(--area)}.curve{fill:none;stroke-width:1.8;stroke-linejoin:round}
-.bars{fill:none;stroke-width:4}.hair{stroke:var(--soft);stroke-dasharray:3 3}#readout{min-height:1.5em;margin:4px 0 0}
-</style></head><body>
-{body}
-<script>
+_SCRIPT = """<script>
 const d=JSON.parse(document.getElementById("data").textContent),svg=document.querySelector("svg"),
 hair=svg.querySelector(".hair"),out=document.getElementById("readout"),boxes=[...document.querySelectorAll("[type=checkbox]")];
 boxes.forEach(b=>b.onchange=()=>document.querySelectorAll("path[data-of]").forEach(p=>{
@@ -282,5 +251,4 @@ const sizes=boxes.filter(b=>b.checked).map(b=>{let n=0;for(const[t,s]of d.change
 return b.dataset.of+" "+n});
 out.textContent=at+" UTC: arrivals worth "+load+" members; "+sizes.join(", ")};
 svg.onmouseleave=()=>{hair.setAttribute("visibility","hidden");out.innerHTML="&nbsp;"};
-</script></body></html>
-"""
+</script>"""
