@@ -1,50 +1,66 @@
-"""Put the kept figures into the README: ``python -m benchmarks.table``. A test holds the two together.
+"""Put the kept figures into README and ``docs/figures.md``: ``python -m benchmarks.table``. Tests hold them together.
 
-Each row names its goal and says whether it is met; a figure that was never taken has no row.
+Each figure names its goal and says whether it is met; one that was never taken has no row. The README counts them by
+area and shows the first of each; the page has all of them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 
-Row = tuple[str, str, str, bool, str]
+Row = tuple[str, float, str, bool]
+"""What, figure, goal, whether it is met."""
 
 
-def rows() -> Iterator[Row]:
-    """Yield what is shown: what, figure, goal, whether it is met, command."""
-    yield from _of("demo", _demo)
-    yield from _of("demo_kafka", _demo_kafka, "make demo-kafka")
-    yield from _of("serve", _serve)
-    yield from _of("decisions", _decisions)
-    yield from _of("assignment", _assignment)
-    yield from _of("forecast", _forecast)
-    yield from _of("record", _record)
-    yield from _of("storage", _storage)
-    yield from _of("handover", _handover)
-    yield from _of("page", _page)
-    yield from _of("soak", _soak)
-    yield from _of("soak_hour", _soak_hour, "python -m benchmarks.soak --real 3600")
-    yield from _of("mutation", _mutation, "make mutation")
-    yield from _of("splitting", _splitting)
-    yield from _of("chaos", _chaos, "make chaos")
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Figures of one result file, as ``read`` finds them, and the command that takes them again."""
+
+    title: str
+    result: str
+    read: Callable[[dict[str, Any]], Iterator[Row]]
+    command: str
+    example: str = ""
+    """How the row begins that the README shows; the first one if empty."""
+
+    def rows(self) -> list[Row]:
+        """Return what was taken; nothing if it never was."""
+        path = ROOT / "benchmarks" / "results" / f"{self.result}.json"
+        return list(self.read(json.loads(path.read_text()))) if path.exists() else []
 
 
-def _of(
-    name: str, read: Callable[[dict[str, Any]], Iterator[tuple[str, float, str, bool]]], command: str | None = None
-) -> Iterator[Row]:
-    path = ROOT / "benchmarks" / "results" / f"{name}.json"
-    if path.exists():
-        for what, figure, goal, met in read(json.loads(path.read_text())):
-            yield what, f"{figure:,.4g}", goal, met, f"`{command or f'make bench-{name}'}`"
+def areas() -> tuple[Area, ...]:
+    """Return every area, in the order of the tables."""
+    return (
+        Area("Demo", "demo", _demo, "make bench-demo", "demo: hours"),
+        Area("Demo on real Kafka", "demo_kafka", _demo_kafka, "make demo-kafka", "demo on real Kafka: late"),
+        Area("API, scaler and tick", "serve", _serve, "make bench-serve"),
+        Area(
+            "Decisions", "decisions", _decisions, "make bench-decisions", "pedestrians, start time 120 s: hours ÷ clair"
+        ),
+        Area("Assignment", "assignment", _assignment, "make bench-assignment", "Zipf"),
+        Area("Forecasts", "forecast", _forecast, "make bench-forecast"),
+        Area("Recording", "record", _record, "make bench-record"),
+        Area("Storage", "storage", _storage, "make bench-storage"),
+        Area("Moving work", "handover", _handover, "make bench-handover", "moved partition, p50"),
+        Area("Moving work under random faults", "chaos", _chaos, "make chaos", "lost"),
+        Area("Splitting", "splitting", _splitting, "make bench-splitting", "split: lost"),
+        Area("Page", "page", _page, "make bench-page"),
+        Area("Eight weeks in minutes", "soak", _soak, "make bench-soak"),
+        Area("One real hour", "soak_hour", _soak_hour, "python -m benchmarks.soak --real 3600"),
+        Area("Mutation", "mutation", _mutation, "make mutation"),
+    )
 
 
-def _splitting(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _splitting(d: dict[str, Any]) -> Iterator[Row]:
     if "sketch_bytes" in d:
         yield "hot keys: sketch of a million keys, bytes", d["sketch_bytes"], "≤ 1e6", d["sketch_bytes"] <= 1e6
         yield "hot keys: recall of the top hundred", d["sketch_recall_100"], "≥ 0.95", d["sketch_recall_100"] >= 0.95
@@ -63,7 +79,7 @@ def _splitting(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
         yield f"split: lost + repeated + reordered in {d['schedules']} schedules", wrong, "0", wrong == 0
 
 
-def _demo(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _demo(d: dict[str, Any]) -> Iterator[Row]:
     yield "demo, first run after installing, s", d["first_s"], "≤ 180", d["first_s"] <= 180
     yield "demo, second run, s", d["second_s"], "≤ 60", d["second_s"] <= 60
     yield "`headway --help`, s", d["help_s"], "≤ 0.5", d["help_s"] <= 0.5
@@ -75,7 +91,7 @@ def _demo(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield "demo: hours against static peak", run["hours_vs_peak_static"], "< 1", run["hours_vs_peak_static"] < 1
 
 
-def _demo_kafka(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _demo_kafka(d: dict[str, Any]) -> Iterator[Row]:
     ours, rule = d["headway"], d["by_lag"]
     yield "demo on real Kafka, s", d["seconds"], "≤ 240", d["seconds"] <= 240
     yield (
@@ -88,7 +104,7 @@ def _demo_kafka(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield "demo on real Kafka: members asked for before needed, s", ahead, "> 0", ahead > 0
 
 
-def _serve(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _serve(d: dict[str, Any]) -> Iterator[Row]:
     yield (
         "API: forecasts and plans answered on one core, a second",
         d["requests_per_s"],
@@ -102,7 +118,7 @@ def _serve(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
         yield "serve idle with 50 groups × 64 partitions, MB", d["idle_mb"], "≤ 250", d["idle_mb"] <= 250
 
 
-def _decisions(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _decisions(d: dict[str, Any]) -> Iterator[Row]:
     for name, starts in sorted(d["decisions"].items()):
         for start, policies in sorted(starts.items()):
             ours = policies.get("headway")
@@ -135,7 +151,7 @@ def _ratio(ours: dict[str, Any], rule: dict[str, Any], figure: str) -> float:
     return float(max(ours[figure], least) / max(rule[figure], least))
 
 
-def _assignment(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _assignment(d: dict[str, Any]) -> Iterator[Row]:
     for spread in ("5", "25"):
         ours, star = d[spread]["keep"], d[spread]["keep_star"]
         yield (
@@ -149,7 +165,7 @@ def _assignment(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield "1,000 partitions planned, ms", d["plan_1000_ms"], "≤ 100", d["plan_1000_ms"] <= 100
 
 
-def _forecast(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _forecast(d: dict[str, Any]) -> Iterator[Row]:
     yield "M4 Hourly, OWA", d["m4_owa"], "≤ 0.42", d["m4_owa"] <= 0.42
     yield "M4 Hourly, ms a series", d["m4_ms_per_series"], "≤ 25", d["m4_ms_per_series"] <= 25
     mean = d["traces_mase"]["mean"]
@@ -163,18 +179,18 @@ def _forecast(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield "one tick of 10,000 grid states, ms", d["update_10000_ms"], "≤ 100", d["update_10000_ms"] <= 100
 
 
-def _record(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _record(d: dict[str, Any]) -> Iterator[Row]:
     yield "30 min counted: wrong steps", d["cells_wrong"], "0", d["cells_wrong"] == 0
     yield "tick of 10,000 partitions, wall s", d["tick_10000_wall_s"], "≤ 5", d["tick_10000_wall_s"] <= 5
     yield "resident memory, MB", d["rss_mb"], "≤ 300", d["rss_mb"] <= 300
 
 
-def _storage(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _storage(d: dict[str, Any]) -> Iterator[Row]:
     for name, goal in d["goals"].items():
         yield name.replace("_", " "), d[name], f"≤ {goal:.3g}", d["met"][name]
 
 
-def _handover(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _handover(d: dict[str, Any]) -> Iterator[Row]:
     bad = d["lost"] + d["repeated"] + d["reordered"]
     yield "records lost, repeated or reordered", bad, "0", bad == 0
     if "moved_pause_ms" in d:
@@ -204,7 +220,7 @@ def _handover(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
         yield "transactional ÷ plain loop", ratio, "≥ 0.8", ratio >= 0.8
 
 
-def _page(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _page(d: dict[str, Any]) -> Iterator[Row]:
     yield "page: first contentful paint, ms", d["fcp_ms_median"], "≤ 300", d["fcp_ms_median"] <= 300
     yield "page: first load, kB gzipped", d["first_load_kb_gzip"], "≤ 500", d["first_load_kb_gzip"] <= 500
     faults = d["axe_violations"] + d["console_errors"]
@@ -212,7 +228,7 @@ def _page(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield "page: a frame with 1,000 partitions, p95 ms", d["frame_ms_p95"], "≤ 100", d["frame_ms_p95"] <= 100
 
 
-def _soak(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _soak(d: dict[str, Any]) -> Iterator[Row]:
     if "growth" in d:
         weeks, grown = len(d["weeks"]), d["growth"]
         more = grown["rss_mb"]
@@ -223,7 +239,7 @@ def _soak(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
         yield f"{weeks} simulated weeks: failed of {d['job_runs']:,} runs of jobs", failed, "0", failed == 0
 
 
-def _soak_hour(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _soak_hour(d: dict[str, Any]) -> Iterator[Row]:
     what, grown = f"{d['seconds'] / 60:.0f} min of headway serve", d["growth"]
     yield f"{what}: memory grown after the first quarter, %", 100 * grown["rss_mb"], "≤ 2", grown["rss_mb"] <= 0.02
     leak = max(grown[kind] for kind in ("descriptors", "sockets", "threads"))
@@ -231,34 +247,61 @@ def _soak_hour(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
     yield f"{what}: processes left behind", d["left_behind"], "0", d["left_behind"] == 0
 
 
-def _mutation(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _mutation(d: dict[str, Any]) -> Iterator[Row]:
     what = f"mutation score of {len(d['modules'])} decision modules, %"
     yield what, 100 * d["score"], f"≥ {100 * d['goal']:.0f}", d["score"] >= d["goal"]
 
 
-def _chaos(d: dict[str, Any]) -> Iterator[tuple[str, float, str, bool]]:
+def _chaos(d: dict[str, Any]) -> Iterator[Row]:
     yield "random fault schedules run", d["schedules"], "≥ 200", d["schedules"] >= 200
     bad = d["lost"] + d["repeated"] + d["reordered"]
     yield "lost, repeated or reordered in them", bad, "0", bad == 0
 
 
-def table() -> str:
-    """Return the table as Markdown."""
-    lines = ["| what | figure | goal | met | command |", "|---|---:|---|---|---|"]
-    lines += [
-        f"| {what} | {figure} | {goal} | {'yes' if met else '**no**'} | {how} |"
-        for what, figure, goal, met, how in rows()
-    ]
+def _said(figure: float) -> str:
+    return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.4g}"
+
+
+def summary() -> str:
+    """Return the README's table: goals met by area, and the area's first figure."""
+    lines = ["| area | goals met | for example | command |", "|---|---:|---|---|"]
+    for area in areas():
+        if found := area.rows():
+            what, figure, goal, _ = next((row for row in found if row[0].startswith(area.example)), found[0])
+            met = sum(ok for *_, ok in found)
+            lines.append(
+                f"| {area.title} | {met} of {len(found)} | {what}: {_said(figure)} (goal {goal}) | `{area.command}` |"
+            )
     return "\n".join(lines)
 
 
-def filled(text: str) -> str:
-    """Return the README's text with the table between its marks."""
+def everything() -> str:
+    """Return the page's tables, one an area."""
+    parts = []
+    for area in areas():
+        if found := area.rows():
+            lines = [
+                f"## {area.title}",
+                "",
+                f"`{area.command}`",
+                "",
+                "| what | figure | goal | met |",
+                "|---|---:|---|---|",
+            ]
+            lines += [
+                f"| {w} | {_said(figure)} | {goal} | {'yes' if met else '**no**'} |" for w, figure, goal, met in found
+            ]
+            parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def filled(text: str, table: str) -> str:
+    """Return a text with a table between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(filled(readme.read_text()))
+    for path, made in ((README, summary()), (PAGE, everything())):
+        path.write_text(filled(path.read_text(), made))

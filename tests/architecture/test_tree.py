@@ -59,8 +59,9 @@ def test_the_map_names_only_rooms_that_are_there_and_every_room():
     assert sorted(unnamed) == []
 
 
-def test_the_readme_shows_the_kept_figures():
-    from benchmarks.table import filled
+def test_readme_and_page_show_the_kept_figures():
+    from benchmarks.table import PAGE, README, everything, filled, summary
 
-    text = (ROOT / "README.md").read_text()
-    assert filled(text) == text, "say python -m benchmarks.table"
+    for path, table in ((README, summary()), (PAGE, everything())):
+        text = path.read_text()
+        assert filled(text, table) == text, "say python -m benchmarks.table"
