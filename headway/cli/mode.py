@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.options import Actor, Config
 from headway.cli.output import Json, emit_json, emit_table
 
+if TYPE_CHECKING:
+    from headway.operation.operations import Pause
+
 EXAMPLE = "headway mode --group orders shadow"
 
 
 def command(
-    group: Annotated[str, typer.Option(help="The group.")],
+    group: Annotated[str | None, typer.Option(help="The group; without it, every configured one is shown.")] = None,
     mode: Annotated[str | None, typer.Argument(help="off, recommend, shadow or act; shown when left out.")] = None,
     config: Config = None,
     by: Actor = "terminal",
     json: Json = False,
 ) -> None:
-    """Show or set a group's mode: off, recommend, shadow or act.
+    """Show or set a group's mode: off, recommend, shadow or act; without a group, show all of them.
 
     It is kept in the store, holds over the settings file, and every instance sees it with its next tick. Act is
     refused while there is nothing to act on, a right is missing, brokers or store do not keep what a planned group
@@ -32,6 +35,22 @@ def command(
     from headway.wiring import closed_gates, open_operations, utc_now
 
     settings = load(config)
+    if group is None:
+        if mode is not None:
+            raise typer.BadParameter(f"say which group shall be in {mode}: --group NAME")
+        with open_operations(settings) as operations:
+            now = utc_now()
+            rows = [
+                [name, str(operations.mode(name, settings.mode(name))), _pause(operations.paused(name, now))]
+                for name in sorted(settings.groups)
+            ]
+        if json:
+            emit_json(
+                {"groups": [{"group": name, "state": state, "pause": pause or None} for name, state, pause in rows]}
+            )
+        else:
+            emit_table(["group", "mode", "pause"], rows)
+        return
     if settings.group(group) is None:
         raise UnknownGroup(group, settings.nearest(group))
     if mode is not None and mode not in list(Mode):
@@ -48,3 +67,9 @@ def command(
         emit_json({"group": group, "state": state})
     else:
         emit_table(["group", "mode"], [[group, state]])
+
+
+def _pause(pause: Pause | None) -> str:
+    if pause is None:
+        return ""
+    return f"by {pause.by}, " + ("until lifted" if pause.until is None else f"until {pause.until:%Y-%m-%d %H:%M} UTC")

@@ -57,6 +57,19 @@ def test_the_terminal_asks_for_act_what_the_api_asks(capsys, config, tmp_path):
     assert (code, "leases would die" in err, "gate: ring was never recorded" in err) == (1, True, True)
 
 
+def test_without_a_group_every_mode_is_shown_with_its_pause(capsys, config):
+    assert run(capsys, "mode", "--group", "orders", "shadow", "--config", config)[0] == 0
+    assert run(capsys, "pause", "--group", "bills", "--config", config)[0] == 0
+    code, out, _ = run(capsys, "mode", "--config", config, "--json")
+    found = {g["group"]: (g["state"], g["pause"]) for g in json.loads(out)["groups"]}
+    assert (code, found) == (
+        0,
+        {"bills": ("recommend", "by terminal, until lifted"), "orders": ("shadow", None)},
+    )
+    code, _, err = run(capsys, "mode", "off", "--config", config)
+    assert (code, "--group NAME" in err) == (2, True)
+
+
 def test_modes_are_kept_and_act_needs_a_target(capsys, config):
     assert json.loads(run(capsys, "mode", "--group", "orders", "--config", config, "--json")[1])["state"] == "recommend"
     assert run(capsys, "mode", "--group", "orders", "shadow", "--config", config)[0] == 0
