@@ -152,7 +152,7 @@ def plan_splits(
     shares = np.zeros(table.slots) if shares is None else shares
     here = _Outlook(table, rates, origin, step, capacity, policy, now, changed or {})
     hot = _Hot(shares, hot_keys or {}, busy or {}, cpu_limit, arriving or {})
-    found = [*_splits(here, hot, brokers or Brokers(), faster_capacity, timezone), *_merges(here)]
+    found = [*_splits(here, hot, brokers or Brokers(), faster_capacity, timezone), *_merges(here, hot)]
     return tuple(sorted(found, key=lambda s: (s.at or now, s.partition)))
 
 
@@ -303,8 +303,11 @@ def _others(
     return others
 
 
-def _merges(here: _Outlook) -> list[PlannedSplit]:
-    """Return the parents whose lanes are needed no more: all together low for as long as the policy looks ahead."""
+def _merges(here: _Outlook, hot: _Hot) -> list[PlannedSplit]:
+    """Return the parents whose lanes are needed no more: all together low for as long as the policy looks ahead.
+
+    What CPU has split stays split while its owners together use more than one should.
+    """
     table, rates, capacity, policy = here.table, here.rates, here.capacity, here.policy
     found = []
     steps = max(1, math.ceil(policy.merge_ahead / here.step))
@@ -317,6 +320,9 @@ def _merges(here: _Outlook) -> list[PlannedSplit]:
         if ahead.size < steps or ahead.max() > policy.merge_below * capacity:
             continue
         if here.rests(parent):
+            continue
+        used = sum(hot.busy.get(p, 0.0) for p in (parent, *lanes))
+        if hot.cpu_limit is not None and used > hot.cpu_limit * policy.merge_below / policy.limit:
             continue
         if any({t.source, t.target} & {parent, *lanes} for t in table.transitions):
             continue

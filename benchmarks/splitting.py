@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -56,6 +57,7 @@ def switch(kafka: Kafka, rounds: int) -> dict[str, Any]:
         verdict, outputs = bed.finish()
         held = [h for n in range(2) for h in json.loads((bed.folder / f"p{n}.json").read_text())["holds"]]
         steps = [json.loads(line) for line in (bed.folder / "planner.steps").read_text().splitlines()]
+        spent = _spent(bed.log("planner"))
     spans = _holds(steps)
     by_kind = {kind: [end - began for began, end, k in spans if k == kind] for kind in ("split", "merge")}
     during = [(began, end + 0.1) for began, end, _ in spans]
@@ -64,11 +66,22 @@ def switch(kafka: Kafka, rounds: int) -> dict[str, Any]:
         "switch_pause_ms": quantiles(held),
         "split_hold_ms": quantiles(by_kind["split"]),
         "merge_hold_ms": quantiles(by_kind["merge"]),
+        "hold_spent_ms": spent,
         "split_effect_s": {k: round(v / 1e3, 3) if k != "n" else v for k, v in quantiles(effects).items()},
         "other_keys_gap_ms": quantiles(_gaps(outputs, during)),
         "other_keys_gap_without_switch_ms": quantiles(_gaps(outputs, calm)),
         "switch_verdict": {"made": verdict.made, "lost": verdict.lost, "repeated": verdict.repeated},
     }
+
+
+def _spent(log: str) -> dict[str, dict[str, float]]:
+    """Return the median of what each kind of hold was spent on, in milliseconds, as the leader has noted it."""
+    parts: dict[str, dict[str, list[float]]] = {}
+    for kind, text in re.findall(r" (split|merge) \d+ held its slots for \d+ ms: (.*)", log):
+        for part in text.split(", "):
+            what, ms = part.split()
+            parts.setdefault(kind, {}).setdefault(what, []).append(float(ms))
+    return {kind: {what: float(np.median(ms)) for what, ms in rows.items()} for kind, rows in parts.items()}
 
 
 def _holds(steps: list[Any]) -> list[tuple[float, float, str]]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from secrets import token_hex
 
 from balancer.errors import BalancerError
@@ -19,7 +20,7 @@ from balancer.moves.admission import SplitLimits as SplitLimits
 from balancer.moves.admission import must_be_placed, must_be_splittable
 from balancer.moves.evidence import Evidence, Watch
 from balancer.moves.kafka import FenceFailed
-from balancer.moves.lanes import chosen_moves, merge_order
+from balancer.moves.lanes import chosen_moves, merge_order, starts_below, told_below
 from balancer.moves.routed_topic import TopicWorld
 from balancer.routing import protocol
 from balancer.routing.base import RouteStore, SplitRequest, TableLog
@@ -97,6 +98,7 @@ class TopicLeader:
         self._watches: dict[int, Watch] = {}
         self._forgot = clock()
         self._began: dict[str, float] = {}
+        self._holds: dict[int, list[tuple[str, float]]] = {}
         self._mark = (0, 0.0, 0, 0)  # of the merge that waits: number, when its lane was looked at, its end, its start
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -187,9 +189,26 @@ class TopicLeader:
             return
         self._tables.append(after)
         self.table = after
-        if _stopping(after) - _stopping(before):
+        if stopping := _stopping(after) - _stopping(before):
             self._evidence.stopped(after.epoch)
+            self._holds |= {t.number: [(str(t.kind), self._clock())] for t in after.transitions if t.number in stopping}
+        self._tell_holds(after)
         self.on_step(before, after)
+
+    def _tell_holds(self, after: SlotTable) -> None:
+        """Say of each hold that has ended how long it was, and what it was spent on."""
+        for number in list(self._holds):
+            now = after.transition(number)
+            if now is not None and now.holds():
+                continue
+            marks = [*self._holds.pop(number), ("written", self._clock())]
+            parts = ", ".join(f"{b[0]} {1e3 * (b[1] - a[1]):.0f}" for a, b in pairwise(marks))
+            kind, since = marks[0]
+            log.info("%s %d held its slots for %.0f ms: %s", kind, number, 1e3 * (marks[-1][1] - since), parts)
+
+    def _mark_hold(self, number: int, what: str) -> None:
+        if number in self._holds:  # not for one that an earlier leader has stopped
+            self._holds[number].append((what, self._clock()))
 
     def _announce(self) -> None:
         table = self._now
@@ -300,7 +319,9 @@ class TopicLeader:
             waiting = self._evidence.unanswered(table.topic, watch.epoch)
             if waiting:
                 return self._too_long(table, t, watch, f"producer {waiting[0]} has not answered")
+            self._mark_hold(t.number, "answered")
             watch.fence, watch.since = self._evidence.fence_of(t, watch), self._clock()
+            self._mark_hold(t.number, "measured")
         fence = t.fence or watch.fence
         assert fence is not None
         if t.phase is not Phase.STARTED:
@@ -309,7 +330,9 @@ class TopicLeader:
                 return protocol.start(fenced, t.number)
             for group in self._evidence.drained(table, t, fence, watch):
                 fenced = protocol.drained(fenced, t.number, group)
-            if self._has_passed(fenced, t.number):  # FENCE to DONE in one record: the slots are held no longer than it
+            if self._has_passed(fenced, t.number):
+                self._mark_hold(t.number, "drained")
+                # FENCE to DONE in one record: the slots are held no longer than it
                 return protocol.done(protocol.start(fenced, t.number), t.number)
             return self._too_long(table, t, watch, "a group has not drained the lane")
         for group in self._evidence.drained(table, t, fence, watch):
@@ -347,13 +370,16 @@ class TopicLeader:
         return protocol.abort(table, t.number)
 
     def _forget(self) -> None:
-        """Drop from the table what retention has passed, now and then, while nothing is under way."""
+        """Drop from the table what retention has passed, now and then, and warn groups that went back before it."""
         table = self._now
         if table.transitions or not table.kept or self._clock() - self._forgot < FORGET_EVERY_S:
             return
         self._forgot = self._clock()
-        ends = self.world.ends({k.source for k in table.kept})
-        self._commit(protocol.forget(table, {p: end.start for p, end in ends.items()}))
+        starts = {p: end.start for p, end in self.world.ends({k.source for k in table.kept}).items()}
+        committed = {g: self.world.committed(g, sorted(starts)) for g in table.groups}
+        for group, place in starts_below(table, committed, starts).items():
+            self._alarm(told_below(table.topic, group, place))
+        self._commit(protocol.forget(table, starts))
 
     # -- a thread of its own ------------------------------------------------------------------------------------
     def run(self, period_s: float = 0.2) -> None:

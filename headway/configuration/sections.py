@@ -403,3 +403,9 @@ class TopicSettings(Section):
     """Longest time that producers hold split slots."""
     stop_limit: Duration = timedelta(seconds=5)
     """Longest wait for a producer to acknowledge a stop before it is fenced."""
+    split_lead: Duration = timedelta(minutes=15)
+    """A split is done so long before the load passes 0.8 of a member."""
+    split_dwell: Duration = timedelta(minutes=30)
+    """A partition is left as it is for so long after a split or merge of it."""
+    merge_ahead: Duration = timedelta(hours=2)
+    """Lanes are merged when the forecast stays low for so long."""

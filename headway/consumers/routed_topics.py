@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from balancer.moves.mover import Mover
     from balancer.moves.splitting import TopicLeader
     from balancer.routing.producer import RoutedProducer
+    from balancer.routing.table import SlotTable
     from headway.work.jobs import Jobs
 
 
@@ -81,6 +82,69 @@ def open_leader(settings: Settings, topic: str, own: TopicSettings | None = None
         limits,
         f"{socket.gethostname()}.{os.getpid()}",
     )
+
+
+class PastFences:
+    """Which groups of a routed topic go on below a split of its past, so that order is not promised to them yet.
+
+    Asks the brokers, once a minute at most; what cannot be asked is not told.
+
+    Parameters
+    ----------
+    settings, topic
+        Brokers, and the topic.
+    every_s
+        How long an answer is kept.
+    """
+
+    def __init__(self, settings: Settings, topic: str, every_s: float = 60.0) -> None:
+        self._settings, self._topic, self._every_s = settings, topic, every_s
+        self._due = 0.0
+        self._told: tuple[str, ...] = ()
+
+    def __call__(self, table: SlotTable) -> tuple[str, ...]:
+        """Return one sentence for each such group."""
+        from balancer.errors import BalancerError
+        from balancer.moves.lanes import starts_below, told_below
+        from balancer.moves.routed_topic import RoutedTopic
+
+        if not table.kept:
+            return ()
+        if time.monotonic() < self._due:
+            return self._told
+        properties, servers = _brokers(self._settings)
+        world = RoutedTopic(servers, self._topic, properties)
+        try:
+            starts = {p: end.start for p, end in world.ends({k.source for k in table.kept}).items()}
+            groups = set(table.groups)
+            if self._settings.topics[self._topic].accept_unregistered:
+                groups |= world.readers()
+            committed = {g: world.committed(g, sorted(starts)) for g in sorted(groups)}
+        except BalancerError:
+            return self._told
+        finally:
+            world.close()
+        self._due = time.monotonic() + self._every_s
+        self._told = tuple(told_below(self._topic, g, at) for g, at in starts_below(table, committed, starts).items())
+        return self._told
+
+
+def read_table(settings: Settings, topic: str) -> SlotTable | None:
+    """Return a topic's slot table as committed; None if it has none yet.
+
+    Raises
+    ------
+    TableLogUnavailable, TableRefused
+        If it cannot be read.
+    """
+    from balancer.routing.kafka import KafkaTableLog
+
+    properties, servers = _brokers(settings)
+    log = KafkaTableLog(servers, properties)
+    try:
+        return log.read(topic)
+    finally:
+        log.close()
 
 
 def _brokers(settings: Settings) -> tuple[dict[str, str | int | float | bool], str]:
@@ -170,7 +234,6 @@ def open_producer(settings: Settings, topic: str, name: str) -> RoutedProducer:
         If it cannot be adopted.
     """
     from balancer.routing.errors import TableLogUnavailable
-    from balancer.routing.kafka import KafkaTableLog
     from balancer.routing.producer import RoutedProducer
     from balancer.routing.settings import RouteSettings
 
@@ -178,13 +241,10 @@ def open_producer(settings: Settings, topic: str, name: str) -> RoutedProducer:
     url = settings.store_url()
     if url is None:
         raise HeadwayError("a routed producer needs the store that announces tables: set [store] url = redis://...")
-    log = KafkaTableLog(servers, properties)
     try:
-        is_adopted = log.read(topic) is not None
+        is_adopted = read_table(settings, topic) is not None
     except TableLogUnavailable as error:
         raise HeadwayError(str(error)) from error
-    finally:
-        log.close()
     if not is_adopted:
         leader = open_leader(settings, topic, settings.topics.get(topic) or TopicSettings())
         leader.step()

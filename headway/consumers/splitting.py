@@ -24,7 +24,7 @@ from forecaster.topics import TopicPartition
 from headway.application import Application
 from headway.configuration.sections import Mode, TopicSettings
 from headway.configuration.settings import Settings
-from headway.consumers.routed_topics import new_request, open_routes
+from headway.consumers.routed_topics import PastFences, new_request, open_routes
 from headway.status.logs import logger
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class SplitTender:
         Budget and vital signs; nothing is vetoed by what cannot be read.
     arriving
         Partition → records/s over the last complete steps, for the partitions of which it is known.
+    behind
+        What is to be said of groups that go on below a split of the topic's past.
     """
 
     def __init__(
@@ -72,11 +74,18 @@ class SplitTender:
         cpu_limit: float | None = None,
         brokers: Callable[[], Brokers] = Brokers,
         arriving: Callable[[], Mapping[int, float]] = dict,
+        behind: Callable[[SlotTable], Sequence[str]] = lambda table: (),
     ) -> None:
         self.topic, self._routes = topic, routes
         self._forecast, self._capacity, self._may_act = forecast, capacity, may_act
         self._workers, self._cpu_limit, self._brokers, self._arriving = workers, cpu_limit, brokers, arriving
-        self._policy = SplitPolicy(max_partitions=own.max_partitions)
+        self._behind = behind
+        self._policy = SplitPolicy(
+            lead=own.split_lead,
+            dwell=own.split_dwell,
+            merge_ahead=own.merge_ahead,
+            max_partitions=own.max_partitions,
+        )
         self._sketch: KeySketch | None = None
         self._sampled: dict[str, tuple[Sequence[str], datetime]] = {}
         self._arrived: Mapping[int, float] = {}
@@ -121,6 +130,12 @@ class SplitTender:
     def acts(self, now: datetime) -> bool:
         """Whether what is due is asked for by this process; else people are told how to."""
         return self._may_act(now)
+
+    def warnings(self) -> tuple[Proposal, ...]:
+        """Return which groups are promised order from some offset on only."""
+        if self.table is None:
+            return ()
+        return tuple(Proposal("order", self.topic, text) for text in self._behind(self.table))
 
     def laid_out(self, forecast: Forecast, now: datetime) -> Forecast:
         """Return the topic's forecast as its slots lie now (see :func:`balancer.slot_loads.by_slots`)."""
@@ -272,7 +287,7 @@ class LaneDesk:
         found: list[Proposal] = []
         for tender in self._tenders.values():
             planned = proposals_of(tender.topic, tender.look(now, self._timezone), by_hand=not tender.acts(now))
-            found += planned
+            found += (*planned, *tender.warnings())
             said = " ".join(p.text for p in planned)
             found += [key_proposal(k) for k in tender.hot_keys(now) if f"key {k.key} alone" not in said]
         return tuple(found)
@@ -335,6 +350,7 @@ def lanes_of(app: Application, group: str) -> LaneDesk:
             cpu_limit=own.cpu_limit if own is not None else None,
             brokers=vitals,
             arriving=lambda topic=topic: arriving(topic),  # type: ignore[misc]
+            behind=PastFences(settings, topic),
         )
         for topic, facts in mine.items()
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from balancer.policy import AssignmentKind
 from headway.configuration.settings import Settings
+from headway.errors import one_line
 
 if TYPE_CHECKING:
     from balancer.moves.promises import Doubt
@@ -44,8 +45,32 @@ def against_target(settings: Settings, group: str) -> tuple[str, ...]:
     return (*against_acting(settings, group), *against_moving(settings, group))
 
 
+def _routed(settings: Settings, topic: str) -> Iterator[tuple[str, bool, str, str]]:
+    from balancer.errors import BalancerError
+    from headway.consumers.routed_topics import PastFences, read_table
+
+    name = f"routed {topic}"
+    try:
+        table = read_table(settings, topic)
+    except BalancerError as error:
+        yield name, False, one_line(error), "look at the brokers; producers go on by the table they have"
+        return
+    if table is None:
+        yield name, True, "has no slot table yet: headway serve, or headway route, adopts it", ""
+        return
+    behind = PastFences(settings, topic)(table)
+    for text in behind:
+        yield name, False, text, "set its offsets there, if it must see every key in order"
+    if not behind:
+        lanes = len(set(table.moved.values()))
+        yield name, True, f"table {table.epoch}: {table.partitions} partitions and {lanes} lanes in use", ""
+
+
 def findings(settings: Settings) -> Iterator[tuple[str, bool, str, str]]:
-    """Yield (name, ok, detail, remedy) for each planned group."""
+    """Yield (name, ok, detail, remedy) for each planned group and each routed topic."""
+    if settings.kafka.bootstrap_servers:
+        for topic in settings.topics:
+            yield from _routed(settings, topic)
     for group in planned_groups(settings):
         name = f"planned {group}"
         found = doubts_about(settings, group)

@@ -132,6 +132,13 @@ def test_lanes_are_merged_after_the_peak_and_not_into_the_next_one() -> None:
     assert plan(flat(10.0, 10.0, 10.0, 10.0, 10.0, steps=4), table=table) == ()  # the forecast ends too soon
 
 
+def test_what_cpu_has_split_is_merged_when_its_owners_are_idle_not_because_records_are_few() -> None:
+    low = flat(10.0, 10.0, 10.0, 10.0, 10.0)
+    assert plan(low, table=split_table(), busy={1: 0.3, 4: 0.3}, cpu_limit=0.8) == ()
+    (merge,) = plan(low, table=split_table(), busy={1: 0.2, 4: 0.2}, cpu_limit=0.8)
+    assert merge.kind == "merge"
+
+
 def test_a_bigger_member_is_priced_beside_the_split() -> None:
     (split,) = plan(peak_at(8, 150.0), faster_capacity=200.0)
     assert split.others == {"faster_member": 3.0} and split.price < 3.0

@@ -168,6 +168,18 @@ def test_a_lane_is_planned_by_its_slots_and_its_parent_is_not_split_again() -> N
     assert laid.rates[:, 0, 0].round(0).tolist() == [60.0, 20.0, 60.0, 60.0, 60.0, 60.0]
 
 
+def test_a_group_below_a_split_of_the_past_is_named_in_the_plan() -> None:
+    store = MemoryRouteStore()
+    store.publish(TABLE)
+    own = TopicSettings(groups=("billing",), hash="crc32")
+    said = ["group billing goes on before offset 50 of orders:0"]
+    looked = SplitTender(
+        "orders", own, store, lambda: None, lambda: 100.0, lambda now: False, behind=lambda table: said,
+    )  # fmt: skip
+    (shown,) = LaneDesk([looked], frozenset({"orders"}), "UTC").advice(NOW)
+    assert (shown.kind, shown.subject, shown.text) == ("order", "orders", said[0])
+
+
 def test_an_absent_store_or_forecast_plans_nothing() -> None:
     store = MemoryRouteStore()
     assert tender(store, (150.0, 20.0)).look(NOW) == ()
