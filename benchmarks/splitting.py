@@ -21,8 +21,10 @@ from typing import Any
 
 import confluent_kafka as ck
 import numpy as np
+from numpy.typing import NDArray
 
-from tests.chaos.bed import ROOT
+from balancer.routing.table import SlotTable
+from tests.chaos.bed import ROOT, until
 from tests.peers.kafka import VERSION, Kafka
 from tests.splitting.bed import Bed
 
@@ -133,6 +135,10 @@ def delay(kafka: Kafka, seconds: float) -> dict[str, Any]:
                 ended = bed.ask(plan.kind, 0, plan.placement)
                 assert ended.state == "done", (ended, bed.logs())
                 found["lanes"] = plan.lanes
+                found["ready_before_peak_s"] = round(peak_from - time.time(), 1)
+                table = bed.table()
+                assert table is not None
+                _assign(bed, _loads(table, keys, weights, 3 * capacity), capacity)
             time.sleep(max(0.0, peak_from + seconds - time.time()))
             if name == "split":
                 table = bed.table()
@@ -143,7 +149,7 @@ def delay(kafka: Kafka, seconds: float) -> dict[str, Any]:
                 ended = bed.ask("merge", 0)
                 after = bed.table()
                 found["back_to_original"] = ended.state == "done" and after is not None and not after.moved
-            verdict, outputs = bed.finish(within_s=110)
+            verdict, outputs = bed.finish()
             late = [
                 r.handled - r.sent
                 for rows in outputs.values()
@@ -163,13 +169,48 @@ def _planned(bed: Bed, rates: list[float], keys: list[str], weights: list[float]
 
     table = bed.table()
     assert table is not None
-    shares = np.zeros(table.slots)
-    for key, weight in zip(keys, weights, strict=True):
-        shares[table.slot_of_key(key.encode())] += weight / sum(weights)
+    shares = _shares(table, keys, weights)
     now = datetime.now(UTC)
     rows = np.repeat(np.array(rates)[:, None], 24, axis=1)
     step, policy = timedelta(minutes=15), SplitPolicy(max_partitions=bed.max_partitions)
     return plan_splits(table, rows, now + timedelta(hours=1), step, capacity, policy, now, shares=shares)[0]
+
+
+def _shares(table: SlotTable, keys: list[str], weights: list[float]) -> NDArray[np.float64]:
+    shares = np.zeros(table.slots)
+    for key, weight in zip(keys, weights, strict=True):
+        shares[table.slot_of_key(key.encode())] += weight / sum(weights)
+    return shares
+
+
+def _loads(table: SlotTable, keys: list[str], weights: list[float], rate: float) -> NDArray[np.float64]:
+    """Return records/s of each partition at a rate of the topic: what the forecast says, laid out by slots."""
+    shares = _shares(table, keys, weights)
+    count = 1 + max(table.partitions - 1, *table.moved.values())
+    return np.array([rate * shares[list(table.slots_of(p))].sum() for p in range(count)])
+
+
+def _assign(bed: Bed, loads: NDArray[np.float64], capacity: float) -> None:
+    """Have the group's partitions lie on its members as a plan would have them, by load; wait until they do."""
+    from balancer.leases.base import MoveRequest
+    from balancer.leases.redis import RedisLeaseStore
+    from balancer.packing.members import pack
+    from forecaster.topics import GroupId, TopicPartition
+
+    leases = RedisLeaseStore(bed.server.url, "main", GroupId(bed.groups[0]))
+
+    def owners() -> list[int]:
+        held = [leases.view().leases.get(TopicPartition(bed.topic, p)) for p in range(loads.size)]
+        return [-1 if lease is None or lease.owner is None else lease.owner.instance - 1 for lease in held]
+
+    until(lambda: -1 not in owners(), 30, bed.logs)  # lanes are granted when they open, to whoever has least
+    before = owners()
+    wanted = pack(loads, np.full(4, capacity), np.array(before)).owner.tolist()
+    for partition, (now, target) in enumerate(zip(before, wanted, strict=True)):
+        if now != target:
+            leases.request(MoveRequest(f"b{partition}", TopicPartition(bed.topic, partition), target + 1))
+    until(lambda: owners() == wanted, 30, bed.logs)
+    leases.close()
 
 
 def _keys_of(partition: int, count: int) -> list[str]:

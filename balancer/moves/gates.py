@@ -28,6 +28,9 @@ log = logging.getLogger("headway.moves")
 ANSWERS_WITHIN_S = 1.0
 """For so long the answers to a merge's STOP are watched closely; then the lane drains at its owner's own pace."""
 
+LINGER_S = 15.0
+"""A merged lane is read for so long where a producer has no transactions: its last records may land late."""
+
 LAST_RECORDS_S = 0.005
 """From the last answer until the owner has handled what was written before it, where nothing is behind."""
 
@@ -68,6 +71,7 @@ class LaneGates:
         self._stale = threading.Event()
         self._stale.set()
         self._looked = 0.0
+        self._lingers: dict[TopicPartition, float] = {}
         self._answered: set[tuple[str, int]] = set()
         self._stopped = threading.Event()
         self._ear: threading.Thread | None = None
@@ -129,7 +133,9 @@ class LaneGates:
         table = self._tables[tp.topic]
         if table is None or tp.partition < table.partitions:
             return False
-        return tp.partition not in self._in_use[tp.topic] or tp.partition in table.gated(self._group)
+        if tp.partition in table.gated(self._group):
+            return True
+        return tp.partition not in self._in_use[tp.topic] and time.monotonic() >= self._lingers.get(tp, 0.0)
 
     def tick(self, token: LeaderToken, view: GroupView) -> bool:
         """Take new tables in, keep closed what must be closed, and say so; return whether leases were changed."""
@@ -180,7 +186,18 @@ class LaneGates:
             log.warning("gates of %s: %s", topic, error)
             return
         self._tables[topic] = table
-        self._in_use[topic] = frozenset(table.moved.values())
+        before, self._in_use[topic] = self._in_use.get(topic, frozenset()), frozenset(table.moved.values())
+        merged = before - self._in_use[topic]
+        if merged and self._is_plain(topic):
+            self._lingers |= {TopicPartition(topic, p): time.monotonic() + LINGER_S for p in merged}
+
+    def _is_plain(self, topic: str) -> bool:
+        """Whether a producer of the topic writes without transactions, so that nobody can fence it."""
+        try:
+            who = [p.registration for p in self._routes.producers()]
+        except RouteStoreUnavailable:
+            return True
+        return any(w.transactional_id is None and topic in w.topics for w in who)
 
     def _close(self, token: LeaderToken, view: GroupView, topic: str, table: SlotTable) -> bool:
         changed, closed = False, True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from balancer.routing.base import SplitRequest
 from balancer.routing.errors import SplitRefused
 from balancer.routing.table import SlotTable
@@ -83,45 +81,3 @@ def merge_order(table: SlotTable, parent: int) -> list[int]:
     [3, 2]
     """
     return sorted(table.lanes_of(parent), key=lambda lane: (len(table.slots_of(lane)), lane))
-
-
-def starts_below(
-    table: SlotTable, committed: Mapping[str, Mapping[int, int]], log_starts: Mapping[int, int]
-) -> dict[str, tuple[int, int, int]]:
-    """Return group → (partition, F, lane) where it goes on below an F of the table's past, the highest of them.
-
-    Its records below F lie in one partition and those after it in another, and no gate stands between them any more:
-    order is promised to such a group from F on.
-
-    Parameters
-    ----------
-    table
-        As committed.
-    committed
-        Group → partition → next offset, for the partitions of which it has committed any.
-    log_starts
-        Partition → log start: where a group begins that has committed nothing.
-
-    Examples
-    --------
-    >>> from balancer.routing.table import Kept
-    >>> table = SlotTable("orders", "id-1", 9, "murmur2", 2, kept=(Kept((0, 2), 0, 500, 2, 0),))
-    >>> starts_below(table, {"billing": {0: 500}, "audit": {}}, {0: 120})
-    {'audit': (0, 500, 2)}
-    """
-    found = {}
-    for group, offsets in committed.items():
-        for kept in sorted(table.kept, key=lambda k: k.source_end):
-            start = log_starts.get(kept.source, 0)
-            if max(offsets.get(kept.source, start), start) < kept.source_end:
-                found[group] = (kept.source, kept.source_end, kept.target)
-    return found
-
-
-def told_below(topic: str, group: str, place: tuple[int, int, int]) -> str:
-    """Return what people are told of a group that :func:`starts_below` has found."""
-    partition, fence, lane = place
-    return (
-        f"group {group} goes on before offset {fence} of {topic}:{partition}, where keys moved to partition {lane}: "
-        f"it may handle their newer records first; order is promised to it from {fence} on"
-    )

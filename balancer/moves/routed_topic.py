@@ -89,6 +89,10 @@ class TopicWorld(Protocol):
         """Return what is wrong with the last records of a partition, if anything."""
         ...
 
+    def late(self, table: SlotTable, partition: int, slots: Collection[int], start: int, epoch: int) -> int:
+        """Return how many records of slots lie in a partition from ``start`` on, routed by a table before ``epoch``."""
+        ...
+
     def readers(self) -> frozenset[str]:
         """Return the groups that have committed offsets of the topic."""
         ...
@@ -339,6 +343,16 @@ class RoutedTopic:
             )
         return None
 
+    def late(self, table: SlotTable, partition: int, slots: Collection[int], start: int, epoch: int) -> int:
+        """See :meth:`TopicWorld.late`."""
+        ends, moved = self.ends([partition])[partition], frozenset(slots)
+        rows, _ = self._tail(partition, max(start, ends.start), ends.end)
+        return sum(
+            int(dict(m.headers() or []).get(EPOCH_HEADER, b"0")) < epoch and table.slot_of_key(m.key()) in moved
+            for m in rows
+            if m.key() is not None
+        )
+
     # -- groups -------------------------------------------------------------------------------------------------
     def committed(self, group: str, partitions: Iterable[int]) -> dict[int, int]:
         """See :meth:`TopicWorld.committed`."""
@@ -384,3 +398,30 @@ def unexplained(ids: Collection[str], registered: Collection[str | None]) -> lis
     ['headway.route.b']
     """
     return sorted(set(ids) - {r for r in registered if r is not None})
+
+
+def groups_below(world: TopicWorld, table: SlotTable, groups: Iterable[str]) -> tuple[str, ...]:
+    """Return one sentence for each group that goes on below an F of the table's past: started anew, or set back.
+
+    What it has not read below F lies in one partition, what came after it in another, and no gate stands between them
+    any more: order is promised to such a group from F on.
+    """
+    if not table.kept:
+        return ()
+    starts = {p: end.start for p, end in world.ends({k.source for k in table.kept}).items()}
+    found = []
+    for group in sorted(groups):
+        committed = world.committed(group, sorted(starts))
+        for kept in sorted(table.kept, key=lambda k: -k.source_end):
+            at, start, fence = committed.get(kept.source, 0), starts[kept.source], kept.source_end
+            if max(at, start) >= fence:
+                continue
+            visible = world.visible_end(kept.source, fence, start)  # markers end a log, and nobody commits those
+            if visible is not None and max(at, start) < visible:
+                found.append(
+                    f"group {group} goes on before offset {fence} of {table.topic}:{kept.source}, where keys moved to "
+                    f"partition {kept.target}: it may handle their newer records first; order is promised to it from "
+                    f"{fence} on"
+                )
+                break
+    return tuple(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -20,8 +21,8 @@ from balancer.moves.admission import SplitLimits as SplitLimits
 from balancer.moves.admission import must_be_placed, must_be_splittable
 from balancer.moves.evidence import Evidence, Watch
 from balancer.moves.kafka import FenceFailed
-from balancer.moves.lanes import chosen_moves, merge_order, starts_below, told_below
-from balancer.moves.routed_topic import TopicWorld
+from balancer.moves.lanes import chosen_moves, merge_order
+from balancer.moves.routed_topic import TopicWorld, groups_below
 from balancer.routing import protocol
 from balancer.routing.base import RouteStore, SplitRequest, TableLog
 from balancer.routing.errors import (
@@ -31,20 +32,18 @@ from balancer.routing.errors import (
     SplitRefused,
     TableLogUnavailable,
 )
-from balancer.routing.table import Kind, Phase, SlotTable, TableRefused, Transition
+from balancer.routing.table import Kept, Kind, Phase, SlotTable, TableRefused, Transition
 
 log = logging.getLogger("headway.splitting")
 
 LEAD_FOR = timedelta(seconds=3)
 
-NEAR_S = 0.3
-"""A merge stops its slots when each group has committed what its lane held so long ago ..."""
+NEAR_S, PATIENT_S, NEAR_ENOUGH_S = 0.3, 5.0, 1.0
+"""A merge stops its slots when each group has committed what its lane held so long ago; after so long without that,
+what it held a second ago: the hold lasts no longer than the lane's lag."""
 
-PATIENT_S = 5.0
-"""... and, where that has not come for so long, ..."""
-
-NEAR_ENOUGH_S = 1.0
-"""... what it held so long ago: the hold lasts no longer than the lane's lag."""
+LATE_AFTER_S = 12.0
+"""So long after a switch it is counted what plain producers wrote behind it: they have given records up by then."""
 
 FORGET_EVERY_S = 60.0
 """How often it is looked whether retention has passed the F of what is done."""
@@ -104,6 +103,9 @@ class TopicLeader:
         self._thread: threading.Thread | None = None
         self.table: SlotTable | None = None
         """The table as committed last; None while this leader does not lead."""
+        self._switched: deque[tuple[float, int, Kept, int]] = deque()
+        self.late = 0
+        """Records of producers without transactions that landed behind a switch."""
         self.alarms: list[str] = []
         """What people should look at: unregistered producers, data loss."""
         self.on_step: Callable[[SlotTable, SlotTable], None] = lambda before, after: None
@@ -141,6 +143,7 @@ class TopicLeader:
             self._announce()
             if not self._now.held_slots():
                 self._settle()
+                self._count_late()
                 self._forget()
         except (LeaderSuperseded, TableLogUnavailable):
             self.table = None  # whatever happened, only a fresh read knows
@@ -193,6 +196,9 @@ class TopicLeader:
             self._evidence.stopped(after.epoch)
             self._holds |= {t.number: [(str(t.kind), self._clock())] for t in after.transitions if t.number in stopping}
         self._tell_holds(after)
+        done = {(t.slots, t.source): t.number for t in before.transitions}
+        for kept in after.kept[len(before.kept) :]:
+            self._switched.append((self._clock() + LATE_AFTER_S, done[kept.slots, kept.source], kept, after.epoch))
         self.on_step(before, after)
 
     def _tell_holds(self, after: SlotTable) -> None:
@@ -369,6 +375,21 @@ class TopicLeader:
         self._aborted = {**self._aborted, t.number: f"{why} within {limit.total_seconds():g} s"}
         return protocol.abort(table, t.number)
 
+    def _count_late(self) -> None:
+        """Count what producers without transactions, whom nobody can fence, wrote behind a switch."""
+        while self._switched and self._clock() >= self._switched[0][0]:
+            _, number, kept, epoch = self._switched.popleft()
+            writers = [p.registration for p in self._store.producers()]
+            if not any(w.transactional_id is None and self.topic in w.topics for w in writers):
+                continue
+            if found := self.world.late(self._now, kept.source, kept.slots, kept.source_end, epoch):
+                self.late += found
+                said = f"{found} records landed in {self.topic}:{kept.source} behind the switch to {kept.target}"
+                self._alarm(f"{said}: a producer without transactions was late; they may be handled out of order")
+                for request in self._store.requests(self.topic):
+                    if number in request.numbers:
+                        self._store.settle(replace(request, detail=f"{said}, late"))
+
     def _forget(self) -> None:
         """Drop from the table what retention has passed, now and then, and warn groups that went back before it."""
         table = self._now
@@ -376,9 +397,8 @@ class TopicLeader:
             return
         self._forgot = self._clock()
         starts = {p: end.start for p, end in self.world.ends({k.source for k in table.kept}).items()}
-        committed = {g: self.world.committed(g, sorted(starts)) for g in table.groups}
-        for group, place in starts_below(table, committed, starts).items():
-            self._alarm(told_below(table.topic, group, place))
+        for text in groups_below(self.world, table, table.groups):
+            self._alarm(text)
         self._commit(protocol.forget(table, starts))
 
     # -- a thread of its own ------------------------------------------------------------------------------------

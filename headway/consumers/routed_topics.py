@@ -105,8 +105,7 @@ class PastFences:
     def __call__(self, table: SlotTable) -> tuple[str, ...]:
         """Return one sentence for each such group."""
         from balancer.errors import BalancerError
-        from balancer.moves.lanes import starts_below, told_below
-        from balancer.moves.routed_topic import RoutedTopic
+        from balancer.moves.routed_topic import RoutedTopic, groups_below
 
         if not table.kept:
             return ()
@@ -115,17 +114,15 @@ class PastFences:
         properties, servers = _brokers(self._settings)
         world = RoutedTopic(servers, self._topic, properties)
         try:
-            starts = {p: end.start for p, end in world.ends({k.source for k in table.kept}).items()}
             groups = set(table.groups)
             if self._settings.topics[self._topic].accept_unregistered:
                 groups |= world.readers()
-            committed = {g: world.committed(g, sorted(starts)) for g in sorted(groups)}
+            self._told = groups_below(world, table, groups)
         except BalancerError:
             return self._told
         finally:
             world.close()
         self._due = time.monotonic() + self._every_s
-        self._told = tuple(told_below(self._topic, g, at) for g, at in starts_below(table, committed, starts).items())
         return self._told
 
 

@@ -108,6 +108,11 @@ class MemoryWorld:
     def misplaced(self, table: SlotTable, partition: int) -> str | None:
         return self.wrong
 
+    def late(self, table: SlotTable, partition: int, slots: Iterable[int], start: int, epoch: int) -> int:
+        moved = set(slots)
+        rows = [e for e in self.logs[partition][start:] if e.producer and e.state == "committed"]
+        return sum(table.slot_of_key(e.key) in moved for e in rows)
+
     def readers(self) -> frozenset[str]:
         return self.others
 

@@ -11,7 +11,7 @@ from balancer.routing.base import Registration, SplitRequest
 from balancer.routing.errors import LeaderSuperseded, RoutingError, SplitRefused
 from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
 from balancer.routing.table import Phase, decode
-from tests.unit.balancer.moves.routed_world import TTL, Fenced, Group, MemoryWorld, Play, Producer
+from tests.unit.balancer.moves.routed_world import TTL, Entry, Fenced, Group, MemoryWorld, Play, Producer
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -241,6 +241,50 @@ def test_a_merge_whose_group_is_dead_holds_nothing_and_says_why():
         desk.leader.step()
         assert not desk.leader.table.held_slots()
     assert desk.state().state == "aborted" and f"partition {lane} was never all but drained" in desk.state().detail
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_what_a_producer_without_transactions_writes_behind_a_switch_is_counted_and_said(transactional):
+    desk = Desk()
+    desk.leader.step()
+    id = "headway.route.plain" if transactional else None
+    desk.store.register(Registration("plain", "n", ("orders",), id), timedelta(seconds=600))
+    group = Group("g0", desk.world, desk.store, desk.log)
+    desk.ask()
+    moving = desk.leader.table.transitions[0].slots
+    key = next(k for k in (b"%d" % i for i in range(200)) if desk.leader.table.slot_of_key(k) in moving)
+    who = Registration("plain", "n", ("orders",), id)
+    for _ in range(8):
+        group.look()
+        desk.store.renew(who, timedelta(seconds=600), {"orders": desk.leader.table.epoch}, {}, {})
+        desk.leader.step()
+    assert desk.state().state == "done"
+    desk.world.logs[0].append(Entry("plain", key, 0))  # it had left the client before the switch
+    desk.now += 13
+    desk.leader.step()
+    assert desk.leader.late == (0 if transactional else 1)
+    said = "" if transactional else "1 records landed in orders:0 behind the switch to 2, late"
+    assert desk.state().detail == said
+    assert any("out of order" in text for text in desk.leader.alarms) is not transactional
+    group.read(0, 10)
+    assert group.handled == 1  # late, and handled all the same
+
+
+def test_a_group_that_is_set_back_before_a_split_is_warned():
+    desk, lane, producer, group, key = with_a_lane()
+    producer.send(key)
+    producer.commit()
+    group.read(lane, 10)
+    desk.ask("merge")
+    desk.play(producer, group)
+    assert desk.state().state == "done" and desk.leader.table.kept[-1].source == lane
+    desk.now += 61
+    desk.leader.step()
+    assert desk.leader.alarms == []
+    desk.world.offsets["g0"][lane] = 0  # the last record lies at 0, its marker at 1
+    desk.now += 61
+    desk.leader.step()
+    assert any(f"group g0 goes on before offset 2 of orders:{lane}" in text for text in desk.leader.alarms)
 
 
 # -- what is refused, with the reason, and flow goes on by the old table ------------------------------------------
