@@ -50,6 +50,7 @@ class KeySketch:
         self._slots, self._window, self._counters = slots, window, counters
         self._fresh, self._old = self._empty(), self._empty()
         self._loads = np.zeros((2, slots))
+        self._drawn = [0, 0]
         self._since: datetime | None = None
 
     def _empty(self) -> frequent_strings_sketch:
@@ -73,6 +74,7 @@ class KeySketch:
         rows = list(zip(keys, slots, strict=True))
         if not rows or records <= 0:
             return
+        self._drawn[0] += len(rows)
         weight = max(1, round(records / len(rows)))
         for key, slot in rows:
             self._fresh.update(key, weight)
@@ -87,6 +89,12 @@ class KeySketch:
             self._loads[1] = self._loads[0] if passed < 2 else 0.0
             self._fresh, self._since = self._empty(), now
             self._loads[0] = 0.0
+            self._drawn = [0, self._drawn[0] if passed < 2 else 0]
+
+    @property
+    def samples(self) -> int:
+        """Keys that were sampled and are not forgotten."""
+        return sum(self._drawn)
 
     @property
     def total(self) -> float:

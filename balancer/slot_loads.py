@@ -11,6 +11,12 @@ from numpy.typing import NDArray
 from balancer.routing.table import SlotTable
 from forecaster.forecast import Forecast
 
+TRUSTED = 0.9
+"""Most that a sample counts against "all slots alike"."""
+
+ENOUGH = 50.0
+"""Sampled records of a partition that count as much as knowing nothing does."""
+
 
 def place_slots(
     slots: Sequence[int], loads: NDArray[np.float64], room: float
@@ -74,8 +80,19 @@ def _evened(moving: Sequence[int], loads: NDArray[np.float64], lanes: int, room:
     return parts if max(full, default=0.0) <= room else None
 
 
-def slot_loads(table: SlotTable, partition: int, rate: float, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return records/s of each slot of a partition: by the sample where there is one, the rest spread evenly.
+def slot_loads(
+    table: SlotTable, partition: int, rate: float, shares: NDArray[np.float64], samples: float | None = None
+) -> NDArray[np.float64]:
+    """Return records/s of each slot of a partition: by the sample as far as it can be trusted, the rest spread evenly.
+
+    Parameters
+    ----------
+    table, partition, rate
+        Whose slots, and records/s of all of them.
+    shares
+        Shape (slots,): each slot's share of the topic's records, as sampled.
+    samples
+        How many records were sampled of the topic; None: many. A handful that was drawn says nearly nothing.
 
     Examples
     --------
@@ -83,17 +100,17 @@ def slot_loads(table: SlotTable, partition: int, rate: float, shares: NDArray[np
     >>> loads = slot_loads(table, 0, 2048.0, np.zeros(4096))
     >>> loads.size, float(loads[0])
     (2048, 1.0)
+    >>> one = np.zeros(4096)
+    >>> one[0] = 1.0
+    >>> [round(float(slot_loads(table, 0, 100.0, one, samples=n)[0])) for n in (1, 50, 5000)]
+    [2, 50, 90]
     """
-    slots = np.array(table.slots_of(partition), dtype=int)
-    seen = shares[slots]
-    total = seen.sum()
-    even = np.full(slots.size, 1.0 / max(slots.size, 1))
-    # a sample says little of light slots: a tenth is spread evenly
-    weights = even if total <= 0 else 0.9 * seen / total + 0.1 * even
-    return np.asarray(rate * weights)
+    return np.asarray(rate * _weights(table.slots_of(partition), shares, samples))
 
 
-def by_slots(forecast: Forecast, table: SlotTable, shares: NDArray[np.float64] | None = None) -> Forecast:
+def by_slots(
+    forecast: Forecast, table: SlotTable, shares: NDArray[np.float64] | None = None, samples: float | None = None
+) -> Forecast:
     """Return a topic's forecast as its slots lie now: what a lane will take is not what its partition's past says.
 
     A lane that has just been made has no past, its parent's is that of more slots, and a lane that was merged has a
@@ -108,6 +125,8 @@ def by_slots(forecast: Forecast, table: SlotTable, shares: NDArray[np.float64] |
         The slot table in use.
     shares
         Shape (slots,): each slot's share of the topic's records, as sampled; None counts slots alike.
+    samples
+        As for :func:`slot_loads`.
 
     Examples
     --------
@@ -141,9 +160,11 @@ def by_slots(forecast: Forecast, table: SlotTable, shares: NDArray[np.float64] |
     found = {p: np.zeros_like(rows[p]) for p in rows if p >= table.partitions}
     for parent, row in sums.items():
         members = [parent, *table.lanes_of(parent)]
-        weights = [float(_weights(table.slots_of(p), shares).sum()) for p in members]
-        for p, weight in zip(members, weights, strict=True):
-            found[p] = row * (weight / sum(weights))
+        served = [table.slots_of(p) for p in members]
+        weights = _weights([s for slots in served for s in slots], shares, samples)
+        ends = np.cumsum([len(slots) for slots in served])
+        for p, part in zip(members, np.split(weights, ends[:-1]), strict=True):
+            found[p] = row * float(part.sum())
     partitions = tuple(sorted(found))
     rates = np.maximum.accumulate(np.stack([found[p] for p in partitions]), axis=-1)
     return replace(forecast, partitions=partitions, rates=rates)
@@ -158,8 +179,13 @@ def _parents(table: SlotTable) -> dict[int, int]:
     return found | {p: s % table.partitions for s, p in table.moved.items() if p >= table.partitions}
 
 
-def _weights(slots: Sequence[int], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what slots weigh against each other: nine tenths by the sample, if there is one, the rest alike."""
-    even = np.full(len(slots), 1.0 / shares.size)
-    total = shares.sum()
-    return even if total <= 0 else 0.9 * shares[np.array(slots, dtype=int)] / total + 0.1 * even
+def _weights(slots: Sequence[int], shares: NDArray[np.float64], samples: float | None) -> NDArray[np.float64]:
+    """Return what slots of one origin weigh against each other, one in all: by the sample, and the rest alike."""
+    even = np.full(len(slots), 1.0 / max(len(slots), 1))
+    seen = shares[np.array(slots, dtype=int)]
+    total = float(seen.sum())
+    if total <= 0:
+        return even
+    # a sample says little of light slots: a tenth is spread evenly; and a small one says little of any
+    trust = TRUSTED if samples is None else min(TRUSTED, samples * total / (samples * total + ENOUGH))
+    return np.asarray(trust * seen / total + (1 - trust) * even)

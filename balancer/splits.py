@@ -98,6 +98,7 @@ def plan_splits(
     now: datetime,
     *,
     shares: NDArray[np.float64] | None = None,
+    samples: float | None = None,
     hot_keys: Mapping[int, tuple[str, float]] | None = None,
     changed: Mapping[int, datetime] | None = None,
     brokers: Brokers | None = None,
@@ -125,6 +126,8 @@ def plan_splits(
         Aware.
     shares
         Each slot's share of the topic's records (see :class:`balancer.key_sketch.KeySketch`); None: not sampled.
+    samples
+        How many records those shares rest on; None: many.
     hot_keys
         Slot → (key, records/s at the peak) of the heaviest key in it.
     changed
@@ -151,7 +154,7 @@ def plan_splits(
         raise ValueError(f"capacity={capacity} must be a positive number of records/s")
     shares = np.zeros(table.slots) if shares is None else shares
     here = _Outlook(table, rates, origin, step, capacity, policy, now, changed or {})
-    hot = _Hot(shares, hot_keys or {}, busy or {}, cpu_limit, arriving or {})
+    hot = _Hot(shares, samples, hot_keys or {}, busy or {}, cpu_limit, arriving or {})
     found = [*_splits(here, hot, brokers or Brokers(), faster_capacity, timezone), *_merges(here, hot)]
     return tuple(sorted(found, key=lambda s: (s.at or now, s.partition)))
 
@@ -180,6 +183,7 @@ class _Hot:
     """What is hot beside the forecast."""
 
     shares: NDArray[np.float64]
+    samples: float | None
     keys: Mapping[int, tuple[str, float]]
     busy: Mapping[int, float]
     cpu_limit: float | None
@@ -207,7 +211,7 @@ def _splits(
         slots = table.slots_of(partition)
         if not slots:
             continue
-        loads = slot_loads(table, partition, peak, hot.shares)
+        loads = slot_loads(table, partition, peak, hot.shares, hot.samples)
         placement, too_hot = place_slots(slots, loads, room)
         others = _others(peak, capacity, over, hours, faster_capacity)
         start = needed_at - policy.lead

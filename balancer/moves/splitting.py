@@ -38,9 +38,9 @@ log = logging.getLogger("headway.splitting")
 
 LEAD_FOR = timedelta(seconds=3)
 
-NEAR_S, PATIENT_S, NEAR_ENOUGH_S = 0.3, 5.0, 1.0
-"""A merge stops its slots when each group has committed what its lane held so long ago; after so long without that,
-what it held a second ago: the hold lasts no longer than the lane's lag."""
+NEAR_S, PATIENCE = 0.3, 5.0
+"""A merge stops its slots when each group has committed what its lane held so long ago; a second longer ago for each so
+many seconds that it has waited, up to the hold limit: the hold lasts about as long as the lane's lag."""
 
 LATE_AFTER_S = 12.0
 """So long after a switch it is counted what plain producers wrote behind it: they have given records up by then."""
@@ -349,7 +349,8 @@ class TopicLeader:
         """Whether a merge's lane is drained up to where it ended a moment ago, in every group."""
         now = self._clock()
         number, at, mark, start = self._mark
-        if number != t.number or now - at > (NEAR_S if now - watch.since < PATIENT_S else NEAR_ENOUGH_S):
+        near = min(NEAR_S + (now - watch.since) / PATIENCE, self.limits.hold.total_seconds())
+        if number != t.number or now - at > near:
             end = self.world.ends([t.source])[t.source]
             # without an open transaction the last visible record is what groups commit; with one, more will come
             visible = self.world.visible_end(t.source, end.end, end.start)

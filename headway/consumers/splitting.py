@@ -89,6 +89,7 @@ class SplitTender:
         self._sketch: KeySketch | None = None
         self._sampled: dict[str, tuple[Sequence[str], datetime]] = {}
         self._arrived: Mapping[int, float] = {}
+        self._busy: Mapping[int, float] = {}
         self._rate = 0.0
         self.table: SlotTable | None = None
         """The slot table as it was seen last; None before."""
@@ -144,7 +145,8 @@ class SplitTender:
                 self.refresh(now)
         if self.table is None:
             return forecast
-        return by_slots(forecast, self.table, None if self._sketch is None else self._sketch.slot_shares(now))
+        sketch = self._sketch
+        return by_slots(forecast, self.table, *((sketch.slot_shares(now), sketch.samples) if sketch else ()))
 
     def hot_keys(self, now: datetime, least: float = 0.8) -> tuple[HotKey, ...]:
         """Return keys that alone take ``least`` of a member or more, now or at the forecast's peak; hottest first."""
@@ -202,14 +204,14 @@ class SplitTender:
         sketch = self._sketch
         assert sketch is not None
         arriving = self._arriving()
-        before, self._arrived = self._arrived, arriving
-        # one step can be an outlier: what counts is what two looks in a row have seen
-        lasting = {p: min(rate, before.get(p, 0.0)) for p, rate in arriving.items()}
+        # one step or heartbeat can be an outlier: what counts is what two looks in a row have seen
+        lasting, self._arrived = _lower(arriving, self._arrived), arriving
+        steady, self._busy = _lower(busy, self._busy), busy
         there = max([table.partitions - 1, *table.moved.values(), *arriving])
         if forecast is None:  # what is measured still counts, and nothing is merged
             rates, origin, step = np.zeros((1 + there, 1)), now, timedelta(minutes=15)
         else:
-            laid = by_slots(forecast, table, sketch.slot_shares(now))
+            laid = by_slots(forecast, table, sketch.slot_shares(now), sketch.samples)
             rates = np.zeros((1 + max(there, *laid.partitions), laid.steps))
             rates[list(laid.partitions)] = laid.rates[:, :, laid.nearest_level(LEVEL)]
             origin, step = laid.origin, laid.step
@@ -217,8 +219,8 @@ class SplitTender:
         hot = {table.slot_of_key(key): (_readable(key), rate) for key, rate in heavy}
         return plan_splits(
             table, rates, origin, step, capacity, self._policy, now,
-            shares=sketch.slot_shares(now), hot_keys=hot, changed=changed, brokers=self._brokers(),
-            busy=busy, cpu_limit=self._cpu_limit, arriving=lasting, timezone=timezone,
+            shares=sketch.slot_shares(now), samples=sketch.samples, hot_keys=hot, changed=changed,
+            brokers=self._brokers(), busy=steady, cpu_limit=self._cpu_limit, arriving=lasting, timezone=timezone,
         )  # fmt: skip
 
     def _ask(self, planned: Sequence[PlannedSplit], now: datetime) -> None:
@@ -227,6 +229,10 @@ class SplitTender:
             request = new_request(split.kind, self.topic, split.partition, max(split.lanes, 2))
             self._routes.request(replace(request, placement=split.placement))
             logger("splitting").info("asked for", kind=split.kind, topic=self.topic, why=split.reason)
+
+
+def _lower(now: Mapping[int, float], before: Mapping[int, float]) -> dict[int, float]:
+    return {p: min(value, before.get(p, 0.0)) for p, value in now.items()}
 
 
 def changed_at(table: SlotTable, requests: Iterable[SplitRequest]) -> dict[int, datetime]:
