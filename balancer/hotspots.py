@@ -218,6 +218,24 @@ def proposals(
     return tuple(found)
 
 
+def in_lines(proposals: Sequence[Proposal]) -> tuple[str, ...]:
+    """Say proposals as people read them: one line for each partition or key, with all that would help it.
+
+    Examples
+    --------
+    >>> monday = datetime(2026, 1, 5, 8, 40)
+    >>> what = "partition 7 passes one member's capacity now (peak 130 %)"
+    >>> in_lines([Proposal("split", "orders:7", f"{what}: split it into 2 lanes", monday),
+    ...           Proposal("batching", "orders:7", f"{what}: larger batches", monday)])
+    ("partition 7 passes one member's capacity now (peak 130 %): split it into 2 lanes; or larger batches",)
+    """
+    cures: dict[str, list[str]] = {}
+    for one in proposals:
+        what, _, cure = one.text.partition(": ")
+        cures.setdefault(what, []).append(cure)
+    return tuple(": ".join(filter(None, (what, "; or ".join(filter(None, found))))) for what, found in cures.items())
+
+
 def when(at: datetime, now: datetime, timezone: str) -> str:
     """Say an instant as people do: now, today's hour, a weekday within the week, else the date; in the group's zone.
 

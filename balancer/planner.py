@@ -221,10 +221,10 @@ def _why_hold(snapshot: GroupSnapshot, policy: ScalingPolicy, now: datetime) -> 
 
 def _backlog(snapshot: GroupSnapshot, policy: ScalingPolicy, capacity: float, lead_s: float) -> float:
     """Return the known records that wait, without those of partitions that members cannot work off faster."""
-    known = [(p.lag, p.arrival_rate or 0.0) for p in snapshot.partitions.values() if p.lag is not None]
-    if not known or not policy.cap_at_partitions:
-        return float(sum(lag for lag, _ in known))
-    lag, rate = np.array(known, dtype=float).T
+    waiting = [(p.lag, p.arrival_rate or 0.0) for p in snapshot.partitions.values() if p.lag]
+    if not waiting or not policy.cap_at_partitions:
+        return float(sum(lag for lag, _ in waiting))
+    lag, rate = np.array(waiting, dtype=float).T
     return drainable(lag, rate, max([capacity, *(m.capacity or 0.0 for m in snapshot.members)]), lead_s)
 
 

@@ -70,8 +70,18 @@ def needed_replicas(minutes: Floats, capacity: float, max_replicas: int) -> Inte
     >>> needed_replicas(np.array([600.0, 1200.0, 1200.0]), 10.0, 64).tolist()
     [2, 2, 2]
     """
-    mean = (minutes + np.append(minutes[1:], minutes[-1:])) / 2
-    need: Integers = np.clip(np.ceil(mean / 60 / capacity - 1e-9).astype(np.int64), 1, max_replicas)
+    return members_for(needed_records(minutes), capacity, max_replicas)
+
+
+def needed_records(minutes: Floats) -> Floats:
+    """Return the records that each minute must be ready for: the mean of this minute and the next."""
+    mean: Floats = (minutes + np.append(minutes[1:], minutes[-1:])) / 2
+    return mean
+
+
+def members_for(demand: Floats, capacity: float, max_replicas: int) -> Integers:
+    """Return the members that serve so many records per minute."""
+    need: Integers = np.clip(np.ceil(demand / 60 / capacity - 1e-9).astype(np.int64), 1, max_replicas)
     return need
 
 
@@ -101,12 +111,16 @@ def cheapest_path(need: Integers, price: float) -> Integers:
 
 
 def perfect(minutes: Floats, capacity: float, max_replicas: int, changes_per_day: float = 24.0) -> Integers:
-    """Return the clairvoyant path per minute: least hours at no more than so many changes a day.
+    """Return the clairvoyant path per minute: least hours at no more than so many changes a day."""
+    return least_hours(needed_replicas(minutes, capacity, max_replicas), changes_per_day)
+
+
+def least_hours(need: Integers, changes_per_day: float = 24.0) -> Integers:
+    """Return the path over what each minute needs that costs least at no more than so many changes a day.
 
     The price of a change is raised by bisection until the budget holds.
     """
-    need = needed_replicas(minutes, capacity, max_replicas)
-    budget = changes_per_day * minutes.size / 1440
+    budget = changes_per_day * need.size / 1440
     low, high = 0.0, 1.0
     path = cheapest_path(need, low)
     if np.count_nonzero(np.diff(path)) <= budget:

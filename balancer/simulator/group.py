@@ -105,7 +105,8 @@ class SimulatedGroup:
         self.downstream = math.inf if downstream is None else downstream
         self._began = at
         self._offset_s = (at - trace.start).total_seconds()
-        self._slot_s = float(min(trace.step_s, 15 if trace.partitioned else 60))
+        self._quiet_s = float(min(trace.step_s, 60))
+        self._slot_s = min(self._quiet_s, 15.0) if trace.partitioned else self._quiet_s
         self._base = trace.arrived_by(self._offset_s)
         if working is None:
             first_minute = float((trace.arrived_by(self._offset_s + 60) - self._base).sum()) / 60
@@ -148,11 +149,13 @@ class SimulatedGroup:
     def advance_to(self, until_s: float) -> None:
         """Let time go on to ``until_s`` seconds after the run's start.
 
-        Stops at every edge between arrival rates; with partitions at least every 15 s, as members share by work.
+        Stops at every edge between arrival rates, and where something waits every 15 s: members share by work, whose
+        proportions then change. While nothing waits they are those of the arrivals.
         """
         fleet = self.fleet
         while fleet.at_s < until_s:
-            slot = (math.floor(fleet.at_s / self._slot_s + 1e-9) + 1) * self._slot_s
+            length = self._slot_s if self.queues.backlog.any() else self._quiet_s
+            slot = (math.floor(fleet.at_s / length + 1e-9) + 1) * length
             edge = min(until_s, slot, fleet.next_event_s(), self._next_queue_event_s())
             self._pass(edge)
             if fleet.move_to(edge):

@@ -3,7 +3,8 @@
 A month of minutely origins takes seconds, because every feature is a difference of cumulative sums and every lead one
 matrix product. Works on ``log1p`` of the rate over a tenth of its mean: recent means over 1 to 60 minutes, and the
 smoothed values of the same moment yesterday and in the last weeks with the level around them. Quantiles are those of
-its own residuals per lead, scaled by how uncertain each hour of the day has been.
+its own residuals per lead, scaled by how uncertain each hour of the day has been, and each level: a crowd of a hundred
+thousand moves by less of itself than a handful does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ _SPACING = 5
 _RIDGE = 1e-4
 _LONGEST_RECENT = 60
 _MINIMUM_ROWS = 200
+_OCTAVES = 24
+_OCTAVES_BELOW = 8
+_BELIEF_ROWS = 100
+"""Residuals that an octave must have for its own spread to count as much as that of all."""
 
 
 @dataclass(slots=True)
@@ -64,6 +69,8 @@ class LeadRidge:
     """Quantiles of scaled residuals, shape (leads, levels)."""
     spread_: Floats = field(init=False, default_factory=lambda: np.zeros((0, 0)))
     """Mean absolute residual per lead and hour of the day, shape (leads, 24)."""
+    octave_: Floats = field(init=False, default_factory=lambda: np.zeros((0, 0)))
+    """By what factor it is another at each octave of the forecast, shape (leads, octaves)."""
 
     def fit(self, minutes: Floats, end: int) -> LeadRidge:
         """Learn from ``minutes[:end]`` (records per minute).
@@ -83,7 +90,7 @@ class LeadRidge:
         sums = _Sums(past, self.scale_)
         origins = np.arange(first, end - LEADS[-1] - 3, _SPACING)
         base = self._base(sums, origins)
-        rows, scores, spread = [], [], []
+        rows, scores, spread, octaves = [], [], [], []
         hours = np.arange(24)
         for lead in LEADS:
             design = np.concatenate([base, self._moment(sums, origins, lead)], axis=1)
@@ -91,15 +98,19 @@ class LeadRidge:
             penalty = np.eye(design.shape[1]) * (len(origins) * _RIDGE)
             penalty[0, 0] = 0.0
             solved = np.linalg.solve(design.T @ design + penalty, design.T @ target)
-            residual = target - design @ solved
-            hour = (origins + lead) // 60 % 24
+            middle = design @ solved
+            residual = target - middle
+            hour, octave = (origins + lead) // 60 % 24, _octave(middle)
             mean = np.abs(residual).mean()
             near = [np.abs(residual[np.isin(hour, [(h - 1) % 24, h, (h + 1) % 24])]) for h in hours]
             each = np.array([0.5 * (r.mean() if r.size else mean) + 0.5 * mean for r in near])
+            scaled = residual / np.maximum(each[hour], 1e-12)
+            factor = _by_octave(np.abs(scaled), octave)
             rows.append(solved)
             spread.append(each)
-            scores.append(np.quantile(residual / np.maximum(each[hour], 1e-12), self.levels))
-        self.coefficients_, self.spread_ = np.array(rows), np.array(spread)
+            octaves.append(factor)
+            scores.append(np.quantile(scaled / factor[octave], self.levels))
+        self.coefficients_, self.spread_, self.octave_ = np.array(rows), np.array(spread), np.array(octaves)
         self.scores_ = np.maximum.accumulate(np.array(scores), axis=1)
         return self
 
@@ -131,7 +142,7 @@ class LeadRidge:
             middle[:, k] = (
                 base @ self.coefficients_[k, : base.shape[1]] + moment @ self.coefficients_[k, base.shape[1] :]
             )
-            spread[:, k] = self.spread_[k, (origins + lead) // 60 % 24]
+            spread[:, k] = self.spread_[k, (origins + lead) // 60 % 24] * self.octave_[k, _octave(middle[:, k])]
         at = np.clip(np.arange(STEPS) * STEP_MINUTES + STEP_MINUTES / 2 + 0.5, LEADS[0], LEADS[-1])
         known = np.array(LEADS, dtype=float)
         low = np.clip(np.searchsorted(known, at, side="right") - 1, 0, known.size - 2)
@@ -181,3 +192,20 @@ class _Sums:
 def _target(sums: _Sums, origins: Integers, lead: int) -> Floats:
     half = 1 if lead < 5 else 2
     return sums.log_mean(origins + lead - half if lead > half else origins, origins + lead + half + 1)
+
+
+def _octave(logs: Floats) -> Integers:
+    """Return the octave that each rate lies in, given its log1p in the scale's units."""
+    octave: Integers = np.clip(logs / np.log(2) + _OCTAVES_BELOW, 0, _OCTAVES - 1).astype(np.int64)
+    return octave
+
+
+def _by_octave(scaled: Floats, octave: Integers) -> Floats:
+    """Return the mean of ``scaled`` around each octave; the fewer there are, the nearer to one."""
+    total = np.bincount(octave, scaled, _OCTAVES)
+    count = np.bincount(octave, minlength=_OCTAVES).astype(np.float64)
+    around = np.ones(3)
+    factor: Floats = (np.convolve(total, around, "same") + _BELIEF_ROWS) / (
+        np.convolve(count, around, "same") + _BELIEF_ROWS
+    )
+    return factor

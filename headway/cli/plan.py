@@ -194,6 +194,8 @@ def _live(group: str, config: Path | None) -> dict[str, Any]:
 
 
 def _print(made: ScalingPlan) -> None:
+    from balancer.hotspots import in_lines
+
     emit_table(
         ["from", "replicas", "records/s", "moves"],
         [[instant(s.start), s.replicas, s.demand, len(s.moves)] for s in made.steps],
@@ -211,8 +213,11 @@ def _print(made: ScalingPlan) -> None:
     say(f"bound by {bound.kind.value}" + (f" {bound.id}" if bound.id else ""))
     for reason in made.reasons:
         say(f"  {reason}")
-    for proposal in made.proposals:
-        say(f"  {proposal.kind}: {proposal.text}")
+    hot = in_lines(made.proposals)
+    if len(hot) > 1:
+        say(f"{len(hot)} partitions take a large share of one member, or more than that:")
+    for line in hot:
+        say(f"  {line}")
 
 
 def _print_document(document: dict[str, Any]) -> None:
