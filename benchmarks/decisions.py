@@ -5,9 +5,9 @@ counts. One member carries 1/12 to 1/40 of the p99.9 of the four weeks before th
 Everything is learned or tuned on the history before it. Rivals with settings are tuned twice: fewest late records at
 no more than our hours, and fewest hours at no more than our late records (both on history).
 
-``work_hours`` is all records over one member's capacity: fewer member-hours serve them under no policy. The frontiers
-say what the best settings *in hindsight* would have reached on the test week: with the same information nobody chooses
-better than that.
+``work_hours`` is all records over one member's capacity: fewer member-hours serve them under no policy. ``informed`` is
+the limit with the same information (:mod:`balancer.simulator.informed`): what it costs to be ready for all that history
+has shown. The frontiers say what the best settings *in hindsight* would have reached on the test week.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from balancer.rivals.tuning import Grid, Wish, choose, history_weeks, keda_grid,
 from balancer.simulator.arrivals import ArrivalTrace, spread, zipf_shares
 from balancer.simulator.compare import limit_hours, run_rival
 from balancer.simulator.forecasts import ForecastBatch
+from balancer.simulator.informed import informed_path
 from balancer.simulator.outcome import Outcome
 from balancer.simulator.ticking import describe, run_headway
-from balancer.simulator.world import World, run_rule
+from balancer.simulator.world import World, run_path, run_rule
 from forecaster.ingest.trace import read_trace
 from headway.reports.simulation import frame_of, past_of, ridge_forecaster, setting_of
 
@@ -125,9 +126,11 @@ def measure(
     outcomes["headway"] = run_headway(world, batch, knobs)
     seconds["headway_cpu_s"] = time.process_time() - began
     limit = limit_hours(world)
+    informed = run_path(world, informed_path(world, past, batch), clairvoyant=True)
     bounds: dict[str, Any] = {
         "limit_hours": limit,
         "work_hours": float(world.arrivals.sum()) / world.capacity / 3600,
+        "informed": replace(informed, hours_vs_limit=informed.hours / limit).figures(),
     }
 
     def figures() -> dict[str, Any]:
@@ -135,6 +138,7 @@ def measure(
         return {**measured, **bounds, "knobs": knobs.to_json(), "seconds": seconds}
 
     say(f"{name} {start_s:g} s: {describe(knobs)}: {line(outcomes['headway'], limit)}")
+    say(f"  {'same information':28s} {line(informed, limit)}")
     for rival in [r for r in ("static_peak", "perfect", "cron_last_week") if r in rivals]:
         outcomes[rival] = run_rival(rival, world, Wish(late_share=1e-4))
         say(f"  {rival:28s} {line(outcomes[rival], limit)}")

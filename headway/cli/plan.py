@@ -105,7 +105,8 @@ def plan_of_trace(
     rates = minutes[:, -1] / 60
     assert policy.capacity_per_member is not None
     need = math.ceil(float(rates.sum()) / (policy.target_utilization * policy.capacity_per_member) - 1e-9)
-    current = min(max(need, policy.min_replicas), policy.max_replicas) if replicas is None else replicas
+    most = min(policy.max_replicas, rates.size) if policy.cap_at_partitions else policy.max_replicas
+    current = min(max(need, policy.min_replicas), most) if replicas is None else replicas
     names = [TopicPartition(history.topic, p) for p in history.partitions]
     snapshot = GroupSnapshot(
         GroupId(history.topic),
