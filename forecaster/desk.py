@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from forecaster.drift import DriftPolicy, ScoreLog, drift
+from forecaster.drift import DriftPolicy, drift
 from forecaster.errors import StoreError
 from forecaster.forecast import Forecast, ForecastResult, Rung
 from forecaster.gate import GatePolicy, Verdict, verdict
 from forecaster.methods.base import DEFAULT_LEVELS
 from forecaster.scorekeeping import Scorekeeper
+from forecaster.series import ArrivalSeries
 from forecaster.serving import ForecastService
 
-READ_AGAIN_AFTER = timedelta(minutes=5)
-"""How long a score log that was read serves: nine days of a dozen series need not be read at every tick."""
+JUDGE_AGAIN_AFTER = timedelta(minutes=5)
+"""How long a verdict holds: it is of a day, and nine days of a dozen series need not be read at every tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +74,22 @@ class ForecastDesk:
         self._scores = scores
         self._gate = gate or GatePolicy()
         self._drifting = drifting or DriftPolicy()
-        self._logs: dict[str, tuple[datetime, ScoreLog | None]] = {}
+        self._verdicts: dict[str, tuple[datetime, Verdict | None]] = {}
 
     def forecast(
         self, topic: str, now: datetime, horizon: timedelta, levels: Sequence[float] = DEFAULT_LEVELS
     ) -> Served:
         """Forecast, score and gate; parameters and errors are those of :meth:`ForecastService.forecast`."""
-        candidate = self.service.forecast(topic, now, horizon, levels)
-        problem = self._keep_scores(topic, now, candidate)
+        seen = self.service.look(topic, now)
+        candidate = self.service.forecast(topic, now, horizon, levels, seen=seen)
+        problem = None if seen is None else self._keep_scores(seen.history, candidate)
         try:
-            log = self._log(topic, now)
+            word = self._verdict(topic, now)
         except StoreError as exc:
             return Served(candidate, candidate, None, f"scores cannot be read: {exc}")
-        if log is None:
-            return Served(candidate, candidate, None, problem)
-        word = verdict(log, now, self._gate)
-        if word.rung is Rung.OWN_MODEL:
+        if word is None or word.rung is Rung.OWN_MODEL:
             return Served(candidate, candidate, word, problem)
-        result = self.service.forecast(topic, now, horizon, levels, start=word.rung)
+        result = self.service.forecast(topic, now, horizon, levels, word.rung, seen)
         if isinstance(result, Forecast):
             result = replace(result, reasons=(f"gate: {word.reasons[0]}", *result.reasons))
         return Served(result, candidate, word, problem)
@@ -100,19 +99,18 @@ class ForecastDesk:
         log = self._scores.log(topic, now)
         return None if log is None else drift(log, now, self._drifting)
 
-    def _log(self, topic: str, now: datetime) -> ScoreLog | None:
-        """Return the score log, read again every few minutes: the gate looks by the hour."""
-        kept = self._logs.get(topic)
-        if kept is None or not timedelta(0) <= now - kept[0] < READ_AGAIN_AFTER:
-            kept = self._logs[topic] = (now, self._scores.log(topic, now))
+    def _verdict(self, topic: str, now: datetime) -> Verdict | None:
+        """Return the gate's word, asked again every few minutes: it looks by the hour."""
+        kept = self._verdicts.get(topic)
+        if kept is None or not timedelta(0) <= now - kept[0] < JUDGE_AGAIN_AFTER:
+            log = self._scores.log(topic, now)
+            kept = self._verdicts[topic] = (now, None if log is None else verdict(log, now, self._gate))
         return kept[1]
 
-    def _keep_scores(self, topic: str, now: datetime, candidate: ForecastResult) -> str | None:
-        """Note a forecast and settle older ones; a store that refuses scores must not stop forecasts."""
+    def _keep_scores(self, history: ArrivalSeries, candidate: ForecastResult) -> str | None:
+        """Settle older forecasts and note a new one; a store that refuses scores must not stop forecasts."""
         try:
-            history = self.service.history(topic, now)
-            if history is not None:
-                self._scores.settle(history)
+            self._scores.settle(history)
         except StoreError as exc:
             return f"scores cannot be kept: {exc}"
         finally:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.timegrid import TimeGrid
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,6 +170,8 @@ class ArrivalSeries:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a frame indexed by step start (UTC), a column a partition, ``<NA>`` in the gaps."""
+        import pandas as pd  # slow to import, much memory, and seldom needed
+
         index = pd.DatetimeIndex(self.grid.starts(self.first_index, self.steps), tz="UTC", name="timestamp")
         columns = list(self.names or self.partitions)
         values = pd.DataFrame(self.counts.T, index=index, columns=columns).astype("Float64")

@@ -1,15 +1,18 @@
 """From a store and a current artefact to a forecast, down the ladder when it must, saying so.
 
-A :class:`ForecastService` keeps each topic's history in memory and reads only what is new, so that a tick costs a
-short read and one forecast, and so that a store which does not answer for a while leaves a forecast with its age.
+A :class:`ForecastService` keeps each topic's history (:mod:`forecaster.shelf`) and reads only what is new, so that a
+tick costs a short read and one forecast, and so that a store which does not answer for a while leaves a forecast with
+its age.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from forecaster.ladder import Ladder
 from forecaster.methods.base import DEFAULT_LEVELS, Method
 from forecaster.registry import Artefact, ModelRegistry
 from forecaster.series import ArrivalSeries
+from forecaster.shelf import Shelf
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore
 from forecaster.timegrid import TimeGrid
 from forecaster.topics import StreamId
@@ -28,7 +32,7 @@ HISTORY = timedelta(weeks=8)
 """How far back a forecast looks."""
 
 MAX_CELLS = 48_000_000
-"""Partitions x steps kept per topic (400 MB); a wider topic keeps fewer weeks, and its forecasts say so."""
+"""Partitions x steps looked at per topic (400 MB while it is forecast); a wider one keeps fewer weeks, and says so."""
 
 REREAD = timedelta(hours=2)
 """What is read again at each forecast: ticks that came late replace what was missing."""
@@ -37,16 +41,32 @@ RELOAD_EVERY = timedelta(hours=6)
 """How often a whole history is read again, for what was backfilled long after its time."""
 
 
-@dataclass(slots=True)
-class _Kept:
-    """What is remembered of a topic between forecasts, from its first recorded step on: empty steps cost memory too."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is recorded of a topic.
+
+    Parameters
+    ----------
+    history
+        From its first recorded step on, at most eight weeks.
+    note
+        What a forecast from it should say: that the store is silent, that only some weeks are looked at.
+    """
 
     history: ArrivalSeries
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is remembered of a topic between forecasts, beside its history on the shelf."""
+
+    grid: TimeGrid
+    rows: int
     first: int
     """From which step on it was read."""
     loaded_at: datetime
     read_at: datetime
-    note: str | None = None
 
 
 class ForecastService:
@@ -66,6 +86,8 @@ class ForecastService:
         Holidays and events of a topic: those that are over are not taken as a pattern.
     zero_shot
         Gives the shipped model, or the reason why there is none; asked only for topics without a model of their own.
+    folder
+        Where histories lie between forecasts, in files that end with the process; None keeps them in memory.
 
     Examples
     --------
@@ -85,6 +107,7 @@ class ForecastService:
         timezone_of: Callable[[str], str] = lambda _: "UTC",
         calendar_of: Callable[[str], Calendar] = lambda _: Calendar(),
         zero_shot: Callable[[], tuple[Method | None, str | None]] = lambda: (None, "not configured"),
+        folder: Path | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -93,6 +116,7 @@ class ForecastService:
         self._calendar_of = calendar_of
         self._zero_shot = zero_shot
         self._kept: dict[str, _Kept] = {}
+        self._shelf = Shelf(folder)
         self._models: dict[str, tuple[str, Artefact | ArtefactRefused]] = {}
         self._lock = threading.Lock()
 
@@ -103,6 +127,7 @@ class ForecastService:
         horizon: timedelta,
         levels: Sequence[float] = DEFAULT_LEVELS,
         start: Rung = Rung.OWN_MODEL,
+        seen: Seen | None = None,
     ) -> ForecastResult:
         """Forecast a topic from ``now`` on.
 
@@ -118,6 +143,8 @@ class ForecastService:
             Quantile levels, rising within (0, 1).
         start
             Best rung that may answer.
+        seen
+            What :meth:`look` found at ``now``; None looks.
 
         Returns
         -------
@@ -133,15 +160,13 @@ class ForecastService:
         """
         if horizon <= timedelta(0):
             raise ValueError(f"horizon {horizon} must be longer than zero")
-        with self._lock:
-            kept = self._refreshed(topic, now)
-        if kept is None:
+        seen = seen or self.look(topic, now)
+        if seen is None:
             reason = f"{topic} was never recorded; headway ingest loads a history, headway serve records"
             return NoForecast(topic, now, reason)
-        seen = _trimmed(kept.history)
-        history = self._calendar_of(topic).usual(seen)
-        notes: tuple[str, ...] = () if kept.note is None else (kept.note,)
-        if history is not seen:
+        history = self._calendar_of(topic).usual(seen.history)
+        notes: tuple[str, ...] = () if seen.note is None else (seen.note,)
+        if history is not seen.history:
             notes += ("holidays and events that are over are not taken as a pattern",)
         steps = -(-horizon // history.grid.step)
         result = self._ladder(topic, history, start).predict(history, steps, levels)
@@ -151,9 +176,13 @@ class ForecastService:
 
     def history(self, topic: str, now: datetime) -> ArrivalSeries | None:
         """Return what is recorded of a topic up to ``now`` (at most eight weeks), or None if nothing is."""
+        seen = self.look(topic, now)
+        return None if seen is None else seen.history
+
+    def look(self, topic: str, now: datetime) -> Seen | None:
+        """Return what is recorded of a topic up to ``now``, with what is to be said of it, or None if nothing is."""
         with self._lock:
-            kept = self._refreshed(topic, now)
-        return None if kept is None else _trimmed(kept.history)
+            return self._refreshed(topic, now)
 
     def calendar(self, topic: str) -> Calendar:
         """Return the holidays and events of a topic."""
@@ -203,21 +232,17 @@ class ForecastService:
         except ArtefactRefused as refused:
             return refused
 
-    def _refreshed(self, topic: str, now: datetime) -> _Kept | None:
+    def _refreshed(self, topic: str, now: datetime) -> Seen | None:
         kept = self._kept.get(topic)
         try:
-            fresh = self._read(topic, now, kept)
+            return self._read(topic, now, kept)
         except StoreUnavailable as exc:
             if kept is None:
                 raise
-            grid = kept.history.grid
             note = f"the store does not answer ({exc}); what was read at {kept.read_at:%H:%M:%S} UTC is used"
-            return replace(kept, history=_until(kept.history, grid.index_of(now)), note=note)
-        if fresh is not None:
-            self._kept[topic] = fresh
-        return fresh
+            return Seen(_trimmed(_until(self._shelf.take(topic), kept.grid.index_of(now))), note)
 
-    def _read(self, topic: str, now: datetime, kept: _Kept | None) -> _Kept | None:
+    def _read(self, topic: str, now: datetime, kept: _Kept | None) -> Seen | None:
         meta = self._store.meta(topic)
         if meta is None:
             return None
@@ -228,19 +253,27 @@ class ForecastService:
         first = end - int(weeks / grid.step)
         usable = (
             kept is not None
-            and kept.history.grid == grid
+            and kept.grid == grid
             and kept.first <= first
             and timedelta(0) <= now - kept.loaded_at < RELOAD_EVERY
         )
         if kept is not None and usable:
-            old = kept.history.between(max(first, kept.history.first_index), kept.history.end_index)
-            start = max(first, min(old.end_index, end) - int(REREAD / grid.step))
+            begun, ended = self._shelf.span(topic)
+            start = max(first, min(ended, end) - int(REREAD / grid.step))
             new = _series(topic, grid, self._store.read(key, start, end), meta.partitions)
-            if len(new.partitions) == len(old.partitions):
-                whole = new if old.first_index >= start else _joined(old.between(old.first_index, start), new)
-                return _Kept(whole, first, kept.loaded_at, now, note)
-        whole = _series(topic, grid, self._store.read(key, first, end), meta.partitions)
-        return _Kept(_copied(_trimmed(whole)), first, now, now, note)
+            with suppress(OSError):  # a file that fails: the store has it all
+                if len(new.partitions) == kept.rows:
+                    if begun < start:
+                        self._shelf.extend(new)
+                    else:
+                        self._shelf.put(_trimmed(new))
+                    history = _trimmed(self._shelf.take(topic, first))
+                    self._kept[topic] = _Kept(grid, kept.rows, first, kept.loaded_at, now)
+                    return Seen(history, note)
+        whole = _trimmed(_series(topic, grid, self._store.read(key, first, end), meta.partitions))
+        self._shelf.put(whole)
+        self._kept[topic] = _Kept(grid, len(whole.partitions), first, now, now)
+        return Seen(whole, note)
 
 
 def _window(partitions: int, grid: TimeGrid) -> tuple[timedelta, str | None]:
@@ -260,24 +293,10 @@ def _series(topic: str, grid: TimeGrid, cells: Cells, partitions: int) -> Arriva
     return ArrivalSeries(topic, grid, cells.first_index, tuple(range(rows)), counts, np.pad(cells.known, missing))
 
 
-def _joined(old: ArrivalSeries, new: ArrivalSeries) -> ArrivalSeries:
-    return replace(
-        new,
-        first_index=old.first_index,
-        counts=np.concatenate([old.counts, new.counts], axis=1),
-        known=np.concatenate([old.known, new.known], axis=1),
-    )
-
-
 def _trimmed(history: ArrivalSeries) -> ArrivalSeries:
     """Leave out what lies before the first step that anybody recorded; copies nothing."""
     seen = history.known.any(axis=0)
     return history.between(history.first_index + int(seen.argmax()) if seen.any() else 0, history.end_index)
-
-
-def _copied(history: ArrivalSeries) -> ArrivalSeries:
-    """Return the same in memory of its own, so that what it was cut from can go."""
-    return replace(history, counts=history.counts.copy(), known=history.known.copy())
 
 
 def _until(history: ArrivalSeries, end: int) -> ArrivalSeries:

@@ -141,6 +141,7 @@ def open_forecasts(
         timezone_of=zone_of,
         calendar_of=calendar_of,
         zero_shot=shipped,
+        folder=None if app is None else settings.state_folder / "histories",
     )
 
 

@@ -66,7 +66,7 @@ async def forecast(
     """Return quantiles of the arrival rate (records/s), or ``values: null`` with the reason and when it will be."""
     view = app.view(group)
     name = topic if topic is not None else (view.topics[0] if view.topics else None)
-    result = view.forecasts.get(name) if name is not None else None
+    result = view.forecasts.totals(name) if name is not None else None
     if name is None or (name not in view.topics and result is None):
         return problem(404, "Unknown topic", f"group {group} reads {', '.join(view.topics) or 'no topic yet'}")
     if result is None:
@@ -86,7 +86,9 @@ async def forecast(
     except (ValueError, KeyError, OverflowError) as error:
         return problem(422, "Not understood", str(error).strip("'\""))
     body = app.board.rendered(
-        group, ("forecast", name, steps, wanted, by), lambda _: forecast_document(result, wanted, steps, by)
+        group,
+        ("forecast", name, steps, wanted, by),
+        lambda now: forecast_document(result if by == "topic" else now.forecasts[name], wanted, steps, by),
     )
     return as_json(body)
 

@@ -27,7 +27,9 @@ def command(config: Config = None) -> None:
     from headway.status import logs
     from headway.wiring import assemble, open_application
     from headway.work.children import Children
+    from headway.work.footprint import keep_small
 
+    keep_small()
     read_settings = SettingsFile(config)
     settings = read_settings()
     logs.configure()

@@ -17,7 +17,8 @@ from typing import Any
 from balancer.group import GroupSnapshot
 from balancer.plan import ScalingPlan
 from balancer.plans.base import Decision
-from forecaster.forecast import Forecast, ForecastResult, NoForecast
+from forecaster.forecast import Forecast, NoForecast
+from forecaster.packed import KeptForecasts
 from headway.status.wire import Document, bound_document, encode, instant, plan_document, snapshot_document
 
 KEPT_POINTS = 20_000
@@ -44,7 +45,7 @@ class GroupView:
     mode: str = "recommend"
     paused: bool = False
     paused_until: datetime | None = None
-    forecasts: dict[str, ForecastResult] = field(default_factory=dict)
+    forecasts: KeptForecasts = field(default_factory=KeptForecasts)
     plan: ScalingPlan | None = None
     plan_version: int | None = None
     snapshot: GroupSnapshot | None = None
@@ -89,8 +90,9 @@ class GroupView:
     @property
     def rung(self) -> str:
         """The worst rung among the group's topics; ``none`` before the first forecast."""
-        rungs = [f.rung for f in self.forecasts.values() if isinstance(f, Forecast)]
-        if len(rungs) < len(self.topics) or any(isinstance(f, NoForecast) for f in self.forecasts.values()):
+        found = [self.forecasts.totals(topic) for topic in self.forecasts]
+        rungs = [f.rung for f in found if isinstance(f, Forecast)]
+        if len(rungs) < len(self.topics) or any(isinstance(f, NoForecast) for f in found):
             return "none"
         order = list(type(rungs[0])) if rungs else []
         return str(max(rungs, key=order.index)) if rungs else "none"

@@ -108,7 +108,8 @@ class Expectations:
     def _hear(self, event: Event) -> None:
         kind, document = event
         view = self._board.get(str(document.get("group"))) if kind in ("forecast", "plan") else None
-        for forecast in () if view is None else list(view.forecasts.values()):
+        for topic in () if view is None else view.forecasts:
+            forecast = view.forecasts.totals(topic)
             if isinstance(forecast, Forecast):
                 self.note(forecast)
 

@@ -49,7 +49,7 @@ def _not_yet(view: GroupView) -> Document | None:
     if not view.topics:
         return {"reason": "the group reads no topic yet", "possible_from": None}
     for topic in view.topics:
-        found = view.forecasts.get(topic)
+        found = view.forecasts.totals(topic)
         if found is None:
             return {"reason": "the first forecast comes with the next step", "possible_from": None}
         if isinstance(found, NoForecast):
@@ -74,7 +74,7 @@ def overview(app: Application, now: datetime) -> Document:
             totals = None
             document["problems"] = {**document["problems"], "store": str(error)}
             document["state"] = "attention"
-        forecast = view.forecasts.get(topic) if topic is not None else None
+        forecast = view.forecasts.totals(topic) if topic is not None else None
         document["spark"] = _spark(totals, forecast if isinstance(forecast, Forecast) else None, now)
         document["day"] = day_figures(app, view, totals, now)
         found.append(document)

@@ -35,11 +35,12 @@ from headway.reports.what_if import changed_policy, planned_again
 from headway.status.board import GroupView, ReplicaPoint
 from headway.status.wire import Document, instant, parse_instant
 from headway.work.facts import recorded_states
+from headway.work.footprint import give_back
 from headway.work.learned_series import LearnedSeries
 from headway.work.member_watch import MemberWatch
 
 if TYPE_CHECKING:
-    from forecaster.desk import ForecastDesk, Served
+    from forecaster.desk import ForecastDesk
 
 LEASE_TICKS = 2
 LEARN_EVERY = timedelta(days=7)
@@ -148,26 +149,28 @@ class GroupRunner:
     def forecast(self) -> str:
         """Forecast every topic of the group anew."""
         now, said = self.app.clock(), []
-        horizon = self.app.settings.jobs.horizon
         for topic in self.topics:
-            try:
-                served = self.desk.forecast(topic, now, horizon, SHOWN_LEVELS)
-            except ForecasterError as error:
-                self.app.board.problem(self.name, "forecast", str(error))
-                raise
-
-            result = served.result
-
-            def change(view: GroupView, topic: str = topic, served: Served = served) -> None:
-                view.forecasts[topic] = served.result
-                if served.verdict is not None:
-                    health = served.verdict.health
-                    view.gate = (served.verdict.may_act, served.verdict.reasons)
-                    view.scores = {"wape": health.wape, "bias": health.bias, "coverage": health.coverage.get(0.95)}
-
-            self.app.board.update(self.name, "forecast", change, now)
-            said.append(f"{topic}: {result.reason if isinstance(result, NoForecast) else result.method}")
+            said.append(f"{topic}: {self._forecast(topic, now)}")
+            give_back()
         return "; ".join(said) or "no topics"
+
+    def _forecast(self, topic: str, now: datetime) -> str:
+        try:
+            served = self.desk.forecast(topic, now, self.app.settings.jobs.horizon, SHOWN_LEVELS)
+        except ForecasterError as error:
+            self.app.board.problem(self.name, "forecast", str(error))
+            raise
+
+        def change(view: GroupView) -> None:
+            view.forecasts[topic] = served.result
+            if served.verdict is not None:
+                health = served.verdict.health
+                view.gate = (served.verdict.may_act, served.verdict.reasons)
+                view.scores = {"wape": health.wape, "bias": health.bias, "coverage": health.coverage.get(0.95)}
+
+        self.app.board.update(self.name, "forecast", change, now)
+        result = served.result
+        return result.reason if isinstance(result, NoForecast) else result.method
 
     def latest_forecast(self, group: GroupId, now: datetime) -> ForecastResult:
         """Return the forecast that the group is planned by; none while the gate is closed, so that it cannot act."""

@@ -230,7 +230,7 @@ def _orders(app: Application, partitions: int) -> None:
     plan = ScalingPlan(GroupId(name), NOW, tuple(steps), bound, reasons, 6, proposals=(proposal,))
 
     def fill(v: object) -> None:
-        view.snapshot, view.plan, view.plan_version, view.forecasts = snapshot, plan, 7, {topic: forecast}
+        view.snapshot, view.plan, view.plan_version, view.forecasts[topic] = snapshot, plan, 7, forecast
         view.mode, view.gate = "act", (True, ("error 6.1 % over the last day, the best naive had 11.8 %",))
         view.scores = {"wape": 0.061, "coverage": 0.957}
         view.capacity_per_member = CAPACITY
@@ -258,7 +258,7 @@ def _other(app: Application, name: str, topic: str, scale: float, partitions: in
         view.latencies.append((NOW - timedelta(minutes=i), 0.8))
 
     def fill(v: object) -> None:
-        view.snapshot, view.plan, view.forecasts, view.mode = snapshot, plan, {topic: forecast}, "recommend"
+        view.snapshot, view.plan, view.forecasts[topic], view.mode = snapshot, plan, forecast, "recommend"
         view.capacity_per_member, view.scores = CAPACITY, {"wape": 0.09, "coverage": 0.94}
         view.gate = (True, ("error 9.0 % over the last day, the best naive had 12.4 %",))
         view.at["arrivals"] = view.at["snapshot"] = NOW - timedelta(seconds=8)

@@ -25,7 +25,7 @@ def _application() -> Application:
     board.add("orders", ("orders",))
 
     def fill(view):
-        view.forecasts, view.plan, view.snapshot = {"orders": a_forecast()}, a_plan(), a_snapshot()
+        view.forecasts["orders"], view.plan, view.snapshot = a_forecast(), a_plan(), a_snapshot()
 
     board.update("orders", "plan", fill, NOW)
     store = MemorySeriesStore(clock=lambda: NOW)

@@ -26,7 +26,7 @@ from tests.unit.headway.conftest import NOW, a_forecast, a_plan, a_snapshot
 @pytest.fixture
 def filled(application):
     def change(view):
-        view.plan, view.snapshot, view.forecasts = a_plan(), a_snapshot(), {"orders": a_forecast()}
+        view.plan, view.snapshot, view.forecasts["orders"] = a_plan(), a_snapshot(), a_forecast()
 
     application.board.update("orders", "plan", change, NOW)
     why = NoForecast("bills", NOW, "1 of 24 hours is recorded", NOW + timedelta(hours=23))
