@@ -42,17 +42,22 @@ class NotReady(HeadwayError):
 def one_line(error: Exception) -> str:
     """Return what a user reads of an error: our own messages as they are, others with their origin.
 
+    What brokers that are away, move or refuse make of a call is their state and never called a fault of ours.
+
     Examples
     --------
     >>> one_line(FileNotFoundError(2, "No such file or directory", "trace.csv"))
     'trace.csv: No such file or directory'
     """
     from balancer.errors import BalancerError
+    from balancer.observers.brokers import brokers_say
     from forecaster.errors import ForecasterError
 
     text = " ".join(str(error).split())
     if isinstance(error, ForecasterError | BalancerError | HeadwayError):
         return text
+    if (state := brokers_say(error)) is not None:
+        return state
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ModuleNotFoundError) and error.name:

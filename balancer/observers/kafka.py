@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from balancer.errors import ObserverUnavailable
 from balancer.group import GroupProtocol, GroupSnapshot, Member, PartitionState
+from balancer.observers.brokers import Standing, standing
 from forecaster.topics import GroupId, TopicPartition
 
 Facts = Callable[[GroupId], Mapping[TopicPartition, PartitionState]]
@@ -30,11 +31,6 @@ _PROTOCOLS = {
     ConsumerGroupType.CLASSIC: GroupProtocol.CLASSIC,
     ConsumerGroupType.CONSUMER: GroupProtocol.CONSUMER,
 }
-_RETRIABLE = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-)
 _ATTEMPTS = 3
 _ANY_TOPIC = "__consumer_offsets"
 """Every cluster has it; that it may not be described is an answer too."""
@@ -122,7 +118,7 @@ class KafkaGroupObserver:
                 error = exc.args[0]
                 if error.code() == KafkaError._TIMED_OUT:
                     self._give_up()
-                if error.code() not in _RETRIABLE or attempt == _ATTEMPTS - 1:
+                if standing(error) is not Standing.MOVING or attempt == _ATTEMPTS - 1:
                     raise ObserverUnavailable(
                         f"group {group} on {self._servers} cannot be seen ({error.str()}); what is there is held"
                     ) from None

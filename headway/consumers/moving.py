@@ -127,21 +127,29 @@ class Caretaker:
         from headway.status.logs import logger
 
         log, due = logger("moves"), 0.0
+        failing: str | None = None
         while not self._stopped.wait(self._look_every_s):
             token = self._parts.mover.token
             if token is None:
                 self._followed = None
                 continue
             try:
-                if time.monotonic() >= due:
+                if is_due := time.monotonic() >= due:
                     due = time.monotonic() + self._duties_every_s
                     self._parts.duties.tick(token, self._parts.store.view())
                     self._tell(self._parts.duties.alarm or "; ".join(self._closed or ()) or None)
                 self._parts.mover.paused = self._parts.duties.alarm or self._off()
                 if self._parts.mover.paused is None:
                     self._follow()
+                if is_due and failing is not None:
+                    failing = None
+                    log.info("looking after a planned group goes on", group=self._parts.source.group)
             except Exception as error:  # a broker or store that is away; the next look comes soon
-                log.warning("looking after a planned group failed", group=self._parts.source.group, why=one_line(error))
+                why = one_line(error)
+                if why != failing:
+                    failing = why
+                    log.warning("looking after a planned group failed", group=self._parts.source.group, why=why)
+                    self._tell(why)
 
     def _follow(self) -> None:
         found = self._published()

@@ -108,7 +108,9 @@ class Expectations:
     def _hear(self, event: Event) -> None:
         kind, document = event
         view = self._board.get(str(document.get("group"))) if kind in ("forecast", "plan") else None
-        for topic in () if view is None else view.forecasts:
+        if view is None:
+            return
+        for topic in view.forecasts:
             forecast = view.forecasts.totals(topic)
             if isinstance(forecast, Forecast):
                 self.note(forecast)

@@ -9,17 +9,16 @@ from functools import cache
 from typing import Any
 
 _M_ARENA_MAX = -8  # of malloc.h
-ARENAS = 2
 
 
 def keep_small() -> None:
-    """Have scikit-learn come without pandas, and few arenas; call it before either is used.
+    """Have scikit-learn come without pandas, and one heap for all threads; call it before either is used.
 
     Scikit-learn loads pandas wherever it is installed, which is 60 MB that no forecast uses; who imports pandas later
     gets it.
     """
     if (libc := _glibc()) is not None:
-        libc.mallopt(_M_ARENA_MAX, ARENAS)
+        libc.mallopt(_M_ARENA_MAX, 1)
     if "pandas" in sys.modules or "sklearn" in sys.modules:
         return
     sys.modules["pandas"] = None  # type: ignore[assignment]  # "not installed", as Python itself notes it

@@ -133,3 +133,24 @@ def test_who_does_not_lead_the_leases_follows_nothing_and_begins_anew_when_it_do
         assert len(stage.mover.followed) == 1
         stage.mover.token = "another"
         wait(lambda: len(stage.mover.followed) == 2)
+
+
+def test_brokers_that_are_away_are_said_once_as_their_state_and_it_goes_on(capsys: Any) -> None:
+    import confluent_kafka as ck
+
+    with Stage() as stage:
+        tick = stage.duties.tick
+
+        def silent(token: object, view: object) -> None:
+            tick(token, view)
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, "no answer"))
+
+        stage.duties.tick = silent
+        wait(lambda: any(why is not None for why in stage.told))
+        stage.look(5)
+        said = [why for why in stage.told if why is not None]
+        assert said == ["the brokers do not answer (_TIMED_OUT: no answer); what is there is held and asked for again"]
+        stage.duties.tick, stage.plan = tick, (7, made(m1=(P0,)))
+        wait(lambda: stage.told[-1] is None and stage.mover.followed)
+    logged = capsys.readouterr().err
+    assert "fault of ours" not in logged
