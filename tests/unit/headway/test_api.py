@@ -17,7 +17,10 @@ from tests.unit.headway.conftest import NOW, a_decision, a_forecast, a_plan, a_s
 def put(application, **facts):
     def change(view):
         for name, value in facts.items():
-            setattr(view, name, value)
+            if name == "forecasts":
+                view.forecasts.update(value)
+            else:
+                setattr(view, name, value)
 
     for kind in facts:
         application.board.update("orders", kind.removesuffix("s"), change, NOW)

@@ -11,6 +11,7 @@ import pytest
 from headway.errors import HeadwayError
 from headway.status.board import Board
 from headway.status.metrics import Metrics
+from headway.status.wire import instant
 from headway.work.jobs import CronTrigger, Jobs
 
 
@@ -68,6 +69,31 @@ def test_intervals_fall_on_the_boundaries_of_steps(jobs):
     now = datetime(2026, 1, 5, 9, 0, 23, tzinfo=UTC)
     upcoming = jobs._jobs["record"].trigger.get_next_fire_time(None, now)
     assert upcoming == datetime(2026, 1, 5, 9, 1, tzinfo=UTC)
+
+
+def test_missed_runs_are_made_up_once(jobs):
+    """A machine that slept for sixty days owes sixty runs of a daily job; fifty-nine are let go."""
+    ran, names = threading.Semaphore(0), []
+
+    def run(name):
+        names.append(name)
+        ran.release()
+        return "ok"
+
+    jobs.every("record", None, timedelta(days=1), lambda: run("record"))
+    jobs.cron("seal", "orders", "30 12 * * *", "UTC", lambda: run("seal"))
+    jobs.start()
+    assert ran.acquire(timeout=10)  # an interval's first run comes at once
+    names.clear()
+    jobs._scheduler.pause()
+    for name in ("record", "seal:orders"):
+        jobs._scheduler.modify_job(name, next_run_time=datetime.now(UTC) - timedelta(days=60))
+    jobs._scheduler.resume()
+    for _ in range(2):
+        assert ran.acquire(timeout=10)
+    assert not ran.acquire(timeout=0.3)
+    assert sorted(names) == ["record", "seal"]
+    assert all(status["next_run"] > instant(datetime.now(UTC)) for status in jobs.status())
 
 
 def test_trainings_and_forecasts_that_take_long_hold_up_no_tick():

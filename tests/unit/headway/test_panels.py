@@ -24,7 +24,10 @@ def record(application, counts, known=None, metric="arrivals", group=None):
 def fill(application, **values):
     def change(view):
         for name, value in values.items():
-            setattr(view, name, value)
+            if name == "forecasts":
+                view.forecasts.update(value)
+            else:
+                setattr(view, name, value)
 
     application.board.update("orders", "plan", change, NOW)
 
