@@ -27,8 +27,8 @@ class UnknownGroup(HeadwayError):
 
     def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
         self.name, self.nearest = name, tuple(nearest)
-        hint = f"; did you mean {', '.join(self.nearest)}?" if self.nearest else "; GET /v1/groups lists the known ones"
-        super().__init__(f"no group {name!r}{hint}")
+        hint = f"did you mean {', '.join(self.nearest)}?" if self.nearest else "headway mode lists the configured ones"
+        super().__init__(f"no group {name!r}; {hint}")
 
 
 class Forbidden(HeadwayError):

@@ -23,7 +23,7 @@ def jobs() -> None:
     """Run one pass of a scheduled job."""
 
 
-@app.command("run")
+@app.command("run", no_args_is_help=True)
 def run(
     name: Annotated[str, typer.Argument(help="record, forecast, plan, act, retrain, seal or prune.")],
     group: Annotated[str | None, typer.Option(help="The group; record needs none.")] = None,

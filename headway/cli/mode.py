@@ -30,7 +30,7 @@ def command(
     """
     from headway.configuration.sections import Mode
     from headway.configuration.settings import load
-    from headway.errors import HeadwayError, UnknownGroup
+    from headway.errors import HeadwayError, NotReady, UnknownGroup
     from headway.operation.doctor_planned import against_target
     from headway.wiring import closed_gates, open_operations, utc_now
 
@@ -38,6 +38,8 @@ def command(
     if group is None:
         if mode is not None:
             raise typer.BadParameter(f"say which group shall be in {mode}: --group NAME")
+        if not settings.groups:
+            raise NotReady("no group is configured yet; headway init lists what there is and writes the first ones")
         with open_operations(settings) as operations:
             now = utc_now()
             rows = [

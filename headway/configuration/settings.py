@@ -293,7 +293,8 @@ class SettingsFile:
             try:
                 text = self._file.read_bytes()
             except OSError as exc:
-                raise SettingsRefused(f"{self._file}: {exc.strerror}; what was read before goes on") from exc
+                so = "headway init writes a first one" if self._settings is None else "what was read before goes on"
+                raise SettingsRefused(f"{self._file}: {exc.strerror}; {so}") from exc
         if self._settings is None or text != self._text:
             self._settings, self._text = load(self._file), text
         return self._settings

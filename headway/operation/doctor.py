@@ -195,7 +195,7 @@ def _models(settings: Settings) -> Iterator[Check]:
             refused += 1
             yield Check("models", False, str(error), f"headway train --topic {stream.topic} makes a new one")
     if not refused:
-        yield Check("models", True, f"{folder} is writable and holds {good} current models")
+        yield Check("models", True, f"{folder} is writable and holds {good} current model{'s' * (good != 1)}")
 
 
 def _targets(settings: Settings) -> Iterator[Check]:
