@@ -286,6 +286,15 @@ def test_split_and_merge_from_the_terminal_under_load_without_serve(kafka: Kafka
         assert merge.returncode == 0 and "done" in merge.stdout, (merge.stdout, merge.stderr, bed.logs())
         table = bed.table()
         assert table is not None and table.moved == {}
+        assert "0 lanes in use" in headway(config, "doctor", "--json").stdout
+
+        # a group that begins at the log's start has older records of a key in one place and newer ones in another
+        late = ck.Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": f"{group}-late", "log_level": 0})
+        late.commit(offsets=[ck.TopicPartition(bed.topic, 0, 0)], asynchronous=False)
+        late.close()
+        config.write_text(config.read_text() + "accept_unregistered = true\n")
+        said = headway(config, "doctor", "--json")
+        assert f"group {group}-late goes on before offset" in said.stdout and said.returncode == 1, said
         verdict, _ = bed.finish()
     assert verdict.is_clean and verdict.made > 100, verdict
 
