@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--plain", action="store_true", help="producers without transactions: reordering is counted")
-    parser.add_argument("--at-once", type=int, default=3, help="beds on the same broker at a time")
+    parser.add_argument("--at-once", type=int, default=2, help="beds at a time, each on a broker of its own")
     parser.add_argument("--within", type=float, default=1e9, help="stop after so many seconds")
     parser.add_argument("--file", type=Path, default=ROOT / "build" / "splitting.jsonl")
     args = parser.parse_args()
@@ -41,8 +42,10 @@ def main() -> int:
     seeds = [s for s in range(args.first, args.first + args.schedules) if s not in done]
     seeds = [args.seed] if args.seed is not None else seeds
     began, bad = time.monotonic(), 0
-    with tempfile.TemporaryDirectory() as folder, Kafka(folder) as kafka:
-        for result in run(kafka, seeds, min(args.seconds, 20.0), transactional=not args.plain, at_once=args.at_once):
+    with ExitStack() as stack:
+        folders = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(max(1, args.at_once))]
+        brokers = [stack.enter_context(Kafka(folder)) for folder in folders]
+        for result in run(brokers, seeds, min(args.seconds, 20.0), transactional=not args.plain):
             v = result.verdict
             bad += bool(v.lost or v.repeated or (v.reordered and result.transactional))
             print(

@@ -169,20 +169,27 @@ class Schedules:
 
 
 def run(
-    kafka: Kafka,
+    brokers: Sequence[Kafka],
     seeds: Sequence[int],
     seconds: float = 4.0,
     per_bed: int = 12,
     *,
     transactional: bool = True,
-    at_once: int = 1,
 ) -> Iterator[Result]:
-    """Run schedules, some on each bed and some beds at once; every third bed has two groups."""
+    """Run schedules, some on each bed, and as many beds at once as there are brokers; every third has two groups.
+
+    Each bed has a store of its own, so beds must not share a broker at a time: a leader fences every routed producer
+    that its store does not know.
+    """
+    free: queue.Queue[Kafka] = queue.Queue()
+    for one in brokers:
+        free.put(one)
     found: queue.Queue[Result | BaseException | None] = queue.Queue()
     stopping = threading.Event()
     parts = [seeds[i : i + per_bed] for i in range(0, len(seeds), per_bed)]
 
     def on_one_bed(number: int, part: Sequence[int]) -> None:
+        kafka = free.get()
         try:
             with Schedules(kafka, groups=2 if number % 3 == 0 else 1, transactional=transactional) as schedules:
                 for seed in part:
@@ -192,9 +199,10 @@ def run(
         except BaseException as error:
             found.put(error)
         finally:
+            free.put(kafka)
             found.put(None)
 
-    with ThreadPoolExecutor(max_workers=at_once) as pool:
+    with ThreadPoolExecutor(max_workers=len(brokers)) as pool:
         for number, part in enumerate(parts):
             pool.submit(on_one_bed, number, part)
         ended = 0

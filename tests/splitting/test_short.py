@@ -74,7 +74,7 @@ def test_splits_and_merges_in_two_groups_keep_every_record_in_order(kafka: Kafka
 
 
 def test_random_schedules_are_clean(kafka: Kafka) -> None:
-    for result in run(kafka, [12], 6.0):
+    for result in run([kafka], [12], 6.0):
         assert result.verdict.is_clean, f"{result}: replay with python -m tests.splitting --seed {result.seed}"
         assert result.verdict.made > 100
 
