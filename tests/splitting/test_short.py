@@ -66,7 +66,7 @@ def test_splits_and_merges_in_two_groups_keep_every_record_in_order(kafka: Kafka
         bed.producer(1)
         bed.flowing()
         assert bed.wait(bed.request("split", 0, 3), 60).state == "done", bed.logs()
-        assert bed.wait(bed.request("merge", 0), 60).state == "done", bed.logs()
+        assert bed.ask("merge", 0).state == "done", bed.logs()
         verdict, _ = bed.finish()
         table = bed.table()
         assert table is not None and table.lanes_of(0) == ()
@@ -282,7 +282,10 @@ def test_split_and_merge_from_the_terminal_under_load_without_serve(kafka: Kafka
         assert json.loads(split.stdout)["state"] == "done"
         table = bed.table()
         assert table is not None and table.lanes_of(0) == (2,)
-        merge = headway(config, "merge", "--topic", bed.topic, "--partition", "0")
+        for _ in range(5):  # given up while a busy machine does not drain the lane within the hold limit
+            merge = headway(config, "merge", "--topic", bed.topic, "--partition", "0")
+            if "has not drained" not in merge.stdout + merge.stderr:
+                break
         assert merge.returncode == 0 and "done" in merge.stdout, (merge.stdout, merge.stderr, bed.logs())
         table = bed.table()
         assert table is not None and table.moved == {}
