@@ -147,17 +147,19 @@ def by_slots(
     parents = _parents(table)
     sums = {p: row for p, row in rows.items() if p < table.partitions}
     strays = []
+    found = {p: np.zeros_like(rows[p]) for p in rows if p >= table.partitions}
     for lane in sorted(lanes & set(rows)):
         parent = parents.get(lane)
         if parent in sums:
             sums[parent] = sums[parent] + rows[lane]
+        elif parent is not None:
+            found[lane] = rows[lane]  # nothing is said of its parent: nothing to lay out
         else:
             strays.append(rows[lane])
     if strays and sums:  # nobody remembers whose lane it was: all take a part, as they are busy
         whole = np.sum(list(sums.values()), axis=0)
         more = np.sum(strays, axis=0) / np.where(whole > 0, whole, 1.0)
         sums = {p: row * (1.0 + more) for p, row in sums.items()}
-    found = {p: np.zeros_like(rows[p]) for p in rows if p >= table.partitions}
     for parent, row in sums.items():
         members = [parent, *table.lanes_of(parent)]
         served = [table.slots_of(p) for p in members]

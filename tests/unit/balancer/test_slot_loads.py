@@ -57,3 +57,10 @@ def test_what_a_lane_took_yesterday_is_its_parent_s_after_the_merge() -> None:
     assert laid(told(25.0, 20.0, 75.0), merged) == pytest.approx({0: 200.0, 1: 40.0, 2: 0.0})
     # forgotten by the table: shared as busy as the partitions are
     assert laid(told(25.0, 75.0, 100.0), TABLE) == pytest.approx({0: 100.0, 1: 300.0, 2: 0.0})
+
+
+def test_lanes_of_a_partition_that_the_forecast_leaves_out_stay_as_they_are() -> None:
+    whole = told(90.0, 20.0, 10.0)
+    part = replace(whole, partitions=(1, 2), rates=whole.rates[1:])
+    found = by_slots(part, SPLIT)
+    assert found.partitions == (1, 2) and found.rates.tolist() == part.rates.tolist()
