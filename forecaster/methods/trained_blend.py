@@ -160,7 +160,7 @@ class TrainedBlend(PathwiseMethod):
             drawn, past = past[:, -1:, :horizon], past[:, :-1, :learned]
         else:
             drawn = self.paths(working, [end], horizon)
-            past = self.paths(looked_at.working, origins, learned)
+            past = self.paths(looked_at.working, origins, learned) if origins else drawn[:, :0]
         young: NDArray[np.bool_] = np.isnan(drawn[:, -1, 0])
         if young.any():
             drawn = fill_young(drawn, ready)

@@ -22,6 +22,8 @@ from forecaster.packed import KeptForecasts
 from headway.status.wire import Document, bound_document, encode, instant, plan_document, snapshot_document
 
 KEPT_POINTS = 20_000
+STEADY_FOR = timedelta(minutes=5)
+"""Of a group whose members do not change, one point is kept each so long."""
 KEPT_DECISIONS = 100
 """Of those that changed something: what is answered while the store is away."""
 
@@ -34,6 +36,11 @@ class ReplicaPoint:
     requested: int | None
     working: int | None
     reactive: int | None = None
+
+    @property
+    def numbers(self) -> tuple[int | None, int | None, int | None]:
+        """Members, without the instant."""
+        return self.requested, self.working, self.reactive
 
 
 @dataclass(slots=True)
@@ -68,6 +75,14 @@ class GroupView:
     lead_time: timedelta | None = None
     """How long a member takes until it is useful, as the last plan took it."""
     cache: dict[object, bytes] = field(default_factory=dict)
+
+    def saw(self, point: ReplicaPoint) -> None:
+        """Keep how many members there are; within five minutes of nothing new, the last point takes the instant."""
+        if len(self.replicas) > 1:
+            before, last = self.replicas[-2], self.replicas[-1]
+            if before.numbers == last.numbers == point.numbers and point.at - before.at < STEADY_FOR:
+                self.replicas.pop()
+        self.replicas.append(point)
 
     def remember(self, decision: Decision) -> None:
         """Keep a decision; one that repeats the one before takes its place."""

@@ -33,12 +33,7 @@ def _changes(points: list[ReplicaPoint]) -> list[ReplicaPoint]:
     kept = []
     for k, point in enumerate(points):
         before = points[k - 1] if k else None
-        same = before is not None and (point.requested, point.working, point.reactive) == (
-            before.requested,
-            before.working,
-            before.reactive,
-        )
-        if not same or k == len(points) - 1:
+        if before is None or point.numbers != before.numbers or k == len(points) - 1:
             kept.append(point)
     return kept[-MAX_POINTS:]
 

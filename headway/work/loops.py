@@ -369,7 +369,7 @@ class GroupRunner:
             if snapshot is not None:
                 view.snapshot = snapshot
                 view.at["snapshot"] = snapshot.at
-                view.replicas.append(ReplicaPoint(now, snapshot.replicas, snapshot.working or None))
+                view.saw(ReplicaPoint(now, snapshot.replicas, snapshot.working or None))
             if tick.plan is not None:
                 view.plan, view.plan_version = tick.plan, tick.version
             view.capacity_per_member = policy.capacity_per_member

@@ -44,6 +44,13 @@ def test_a_young_stream_is_forecast_by_the_shipped_model(days: float, step_s: in
     assert np.mean(truth <= result.at_level(0.99)[0] * step_s) > 0.9
 
 
+def test_many_partitions_of_a_stream_that_is_just_old_enough_are_forecast_too() -> None:
+    """Nothing can be replayed yet to correct the quantiles by, neither for few rows nor for many."""
+    result = Ladder(None, zero_shot.shipped()[0]).predict(daily(2, rows=64), 96)
+    assert isinstance(result, Forecast)
+    assert result.rung is Rung.ZERO_SHOT, result.reasons
+
+
 def test_a_stream_that_is_a_day_old_is_better_off_with_yesterday() -> None:
     result = Ladder(None, zero_shot.shipped()[0]).predict(daily(1.5), 96)
     assert isinstance(result, Forecast)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from forecaster.forecast import NoForecast
 from forecaster.stores.base import Cells, SeriesKey
-from headway.status.board import ReplicaPoint
+from headway.status.board import GroupView, ReplicaPoint
 from tests.unit.headway.conftest import NOW, a_decision, a_forecast, a_plan, a_snapshot
 
 
@@ -198,3 +199,17 @@ def test_the_embedded_answer_cannot_close_its_block(application, client):
     application.board.problem("orders", "arrivals", "</script><script>alert(1)</script>")
     text = client.get("/").text
     assert "</script><script>alert" not in text and "\\u003c/script>" in text
+
+
+def test_a_steady_group_keeps_few_points_and_loses_no_change():
+    view, every = GroupView("orders", ("orders",)), timedelta(seconds=15)
+    members = [3] * 400 + [4] + [3] * 400
+    for k, count in enumerate(members):
+        view.saw(ReplicaPoint(NOW + k * every, count, count))
+    points = list(view.replicas)
+    assert len(points) < 50
+    assert [p.requested for p in points].count(4) == 1
+    assert points[-1].at == NOW + 800 * every
+    assert max(b.at - a.at for a, b in pairwise(points)) <= timedelta(minutes=5)
+    held = sum(((b.at - a.at) * a.requested for a, b in pairwise(points)), timedelta())
+    assert held == every * sum(members[:-1])
