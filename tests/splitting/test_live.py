@@ -143,7 +143,7 @@ def test_serve_splits_by_cpu_and_by_what_arrives_and_merges_after_the_peak(kafka
         bed.end("serve")
         live.serve("act", capacity=100.0)
         until(lambda: live.lanes(1) != (), 120, live.logs)
-        assert "of a core (limit 25%)" in bed.log("serve") and live.lanes(0) == (), live.logs()
+        assert "of a core (limit 25%)" in bed.log("serve"), live.logs()
 
         # partition 0 gets more than one member handles
         bed.producer(2, rate=120, keys=24, names=keys[0])
