@@ -50,8 +50,6 @@ _FINE = tuple(itertools.product((0.5, 0.8), (-0.05, 0.0, 0.05), ((0.05, 0.6), (0
 _KEPT = 3
 _AS_CHEAP = 1.005
 """Settings whose hours are within this factor of the cheapest are as good; the most careful of them is taken."""
-_AS_CHEAP_AMONG_SURPRISES = 1.05
-"""The same on a stream that was late under every setting: what its history cannot tell apart, care must."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,17 +184,12 @@ def try_knobs(
 
 def ranked(tried: Tried, late_target: float, budget: int) -> Integers:
     """Return the settings' indices, best first: allowed ones by hours, then the others by how little they miss."""
-    relative = tried.hours / max(float(tried.hours.min()), 1e-9)
-    miss = _misses(tried, late_target, budget)
-    return np.lexsort((relative + 3 * miss, miss > 0)).astype(np.int64)
-
-
-def _misses(tried: Tried, late_target: float, budget: int) -> Floats:
-    """Return by how much each setting misses what is allowed: half the decades of lateness, and changes too many."""
     over = np.maximum(tried.late / (0.5 * late_target), tried.late_stressed / late_target)
     busy = np.maximum(tried.rescales_per_day / (0.9 * budget) - 1.0, 0.0)
-    miss: Floats = np.log10(np.maximum(over, 1.0)) * 0.5 + busy
-    return miss
+    relative = tried.hours / max(float(tried.hours.min()), 1e-9)
+    miss = np.log10(np.maximum(over, 1.0)) * 0.5 + busy
+    allowed = (over <= 1.0) & (busy <= 0.0)
+    return np.lexsort((np.where(allowed, relative, relative + 3 * miss), ~allowed)).astype(np.int64)
 
 
 def learn_knobs(
@@ -217,7 +210,7 @@ def learn_knobs(
                 for far, more, (eta, floor) in _FINE
             ]
     last = try_knobs(past, tuple(dict.fromkeys(fine)), setting, frame, budget)
-    best = most_careful(last, late_target, budget)
+    best = _most_careful(last, ranked(last, late_target, budget))
     words = (
         f"{past.minutes.shape[0]} × {past.minutes.shape[1] / 1440:.3g} days of history: "
         f"{last.late[best]:.4%} late, {last.late_stressed[best]:.4%} stressed, "
@@ -226,16 +219,13 @@ def learn_knobs(
     return replace(last.knobs[best], learned_on=words), last
 
 
-def most_careful(tried: Tried, late_target: float, budget: int) -> int:
+def _most_careful(tried: Tried, order: Integers) -> int:
     """Return the most careful of the settings that are about as cheap as the best: history never shows everything."""
-    order = ranked(tried, late_target, budget)
     first = int(order[0])
-    kept = _misses(tried, late_target, budget)[first] <= 0
-    as_cheap = (_AS_CHEAP if kept else _AS_CHEAP_AMONG_SURPRISES) * tried.hours[first]
     near = [
         int(i)
         for i in order
-        if tried.hours[i] <= as_cheap
+        if tried.hours[i] <= _AS_CHEAP * tried.hours[first]
         and tried.late[i] <= tried.late[first]
         and tried.late_stressed[i] <= tried.late_stressed[first]
         and tried.rescales_per_day[i] <= max(tried.rescales_per_day[first], 20.0)

@@ -10,7 +10,7 @@ import pytest
 
 from balancer.decision import scarce_price
 from balancer.knobs import Knobs
-from balancer.learning import Past, Tried, frame_of, most_careful, ranked, try_knobs
+from balancer.learning import Past, Tried, frame_of, ranked, try_knobs
 from balancer.simulator.arrivals import ArrivalTrace
 from balancer.simulator.batch import Setting
 from balancer.simulator.forecasts import ForecastBatch
@@ -68,19 +68,6 @@ def test_the_cheapest_allowed_setting_is_first() -> None:
     assert ranked(tried, 1e-4, 24)[:2].tolist() == [1, 3]
     busy = replace(tried, rescales_per_day=np.array([10.0, 30.0, 10.0, 10.0]))
     assert ranked(busy, 1e-4, 24)[0] == 3
-
-
-def test_where_history_was_late_under_every_setting_care_may_cost_a_few_hours() -> None:
-    knobs = tuple(Knobs(near_level=level) for level in (0.7, 0.98, 0.995))
-    tried = Tried(
-        knobs,
-        late=np.full(3, 1e-3),
-        late_stressed=np.full(3, 1e-3),
-        hours=np.array([100.0, 104.0, 120.0]),
-        rescales_per_day=np.full(3, 10.0),
-    )
-    assert most_careful(tried, 1e-4, 24) == 1
-    assert most_careful(replace(tried, late=np.zeros(3), late_stressed=np.zeros(3)), 1e-4, 24) == 0
 
 
 def test_changes_get_dearer_as_the_budget_runs_out() -> None:
