@@ -24,9 +24,9 @@ def command(
 ) -> None:
     """Show or set a group's mode: off, recommend, shadow or act.
 
-    Without a group, every configured one is shown. A mode is kept in the store, holds over the settings file, and every instance sees it with its next tick. Act is
-    refused while there is nothing to act on, a right is missing, brokers or store do not keep what a planned group
-    leans on, or the forecast's gate is closed; the reasons are named.
+    Without a group, every configured one is shown. A mode is kept in the store, holds over the settings file, and
+    every instance sees it with its next tick. Act is refused while there is nothing to act on, a right is missing,
+    brokers or store do not keep what a planned group leans on, or the forecast's gate is closed; the reasons are named.
     """
     from headway.configuration.sections import Mode
     from headway.configuration.settings import load
