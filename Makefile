@@ -54,7 +54,7 @@ test-keda: $(TEST_DEPS)  ## our scaler under the real KEDA operator; builds it t
 test-ray: $(TEST_DEPS)  ## training on a real local Ray cluster (a minute or two)
 	@$(BIN)/python -m pytest tests/integration/forecasting/test_backends.py -m slow -q
 
-test-faults: $(TEST_DEPS)  ## serve under every dead, slow or wrong peer, and several serves over one store (three minutes)
+test-faults: $(TEST_DEPS)  ## serve under every dead, slow or wrong peer, and several serves over one store (five minutes)
 	@$(BIN)/python -m pytest tests/acceptance/test_several.py tests/integration/acting/test_faults_live.py -m slow -q
 
 chaos: $(TEST_DEPS)  ## long random fault schedules on real Kafka; SEED=N replays one
