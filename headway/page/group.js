@@ -153,7 +153,7 @@ export function drawPartitions(g, d) {
   const soon = hot.filter((h) => h.saturates_at);
   const said = !g.cap_at_partitions ? "Members share every partition of this group: none can outgrow one of them." : soon.length ? `Partition ${soon[0].partition} outgrows one member ${ms(soon[0].saturates_at) <= now ? "now" : `from ${dayTime(ms(soon[0].saturates_at), zone)}`}: more members will not help it; headway split or a faster member will.`
     : hot.length ? "No partition outgrows one member within the forecast." : "Shown as soon as there is a forecast of the partitions.";
-  fill($("hot"), box("Hot partitions", el("p", {}, said), hot.length ? table(["#Partition", "#Now, rec/s", "#Peak ahead, q95", "#Of a member", "Saturates"],
+  fill($("hot"), box("Hot partitions", el("p", {}, said), hot.length ? table(["#Part.", "#Rec/s", "#Peak, q95", "#Of a member", "Saturates"],
     hot.slice(0, 8).map((h) => [h.partition, number(h.rate), number(h.peak), share(h.share), h.saturates_at ? when(h.saturates_at, zone, now) : "no"]), "Hot partitions") : null));
   owners(g, d.assignment);
   const under = d.moves?.moves ?? [], changes = [...(d.assignment.changes ?? [])].reverse();

@@ -2,7 +2,7 @@
 import { $, box, el, fill, svg, table } from "/page/dom.js";
 import { dayTime, duration, ms, number, share, utc } from "/page/format.js";
 
-const W = 340, H = 170, L = 40, R = 8, T = 8, B = 24;
+const W = 340, H = 170, L = 40, R = 18, T = 8, B = 24;
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 const label = (x, y, text, anchor = "middle") => Object.assign(svg("text", { x, y, "text-anchor": anchor }), { textContent: text });
 
@@ -28,7 +28,7 @@ function reliable(points) {
   const levels = Object.entries(points).map(([level, came]) => [Number(level), came]);
   const x = (v) => L + (W - L - R) * v, y = (v) => H - B - (H - B - T) * v;
   return el("div", {}, el("h4", {}, "Reliability: a point above the line covers more than it says"),
-    frame(`reliability, ${levels.map(([l, c]) => `q${100 * l} covers ${share(c, 1)}`).join(", ")}`, [[x(0), "0"], [x(0.5), "50 %"], [x(1), "q100"]],
+    frame(`reliability, ${levels.map(([l, c]) => `q${100 * l} covers ${share(c, 1)}`).join(", ")}`, [[x(0), "0 %"], [x(0.5), "50 %"], [x(1), "100 %"]],
       [0, 0.5, 1].map((v) => [y(v), share(v, 0)]), [svg("line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "naive" }),
         svg("path", { d: path(levels.map(([l, c]) => [x(l), y(c)])), class: "ours" }), ...levels.map(([l, c]) => svg("circle", { cx: x(l), cy: y(c), r: 3.5, class: "dot" }))]));
 }
