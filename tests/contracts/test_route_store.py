@@ -164,9 +164,9 @@ def test_who_waits_is_woken(bench: Bench) -> None:
 
     thread = threading.Thread(target=listen)
     thread.start()
-    ready.wait(5)
+    ready.wait(60)
     bench.store.publish(TABLE)
-    thread.join(6)
+    thread.join(60)
     assert told == [True]
 
 

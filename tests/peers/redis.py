@@ -46,7 +46,7 @@ class Server:
         self._command = [
             *([] if env is None else ["/usr/bin/env", *(f"{k}={v}" for k, v in env.items())]),
             str(binary), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), "--daemonize", "no",
-            "--logfile", str(folder / "server.log"), "--save", "", "--appendonly", "yes", "--appendfsync", "everysec",
+            "--logfile", str(folder / "server.log"), "--save", "", "--appendonly", "yes", "--appendfsync", "no",
             *options,
         ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
@@ -112,7 +112,7 @@ class Server:
 
 
 def lease_server(folder: Path, *, durable: bool = False) -> Server:
-    """Return a Valkey for leases, not started yet; with ``durable`` it keeps an append-only file (everysec)."""
+    """Return a Valkey for leases, not started yet; with ``durable`` it keeps an append-only file."""
     return Server(find_binary(), folder, () if durable else ("--appendonly", "no"))
 
 

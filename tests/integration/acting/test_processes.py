@@ -28,7 +28,7 @@ STUBBORN = (
 )
 
 
-def until(look, timeout_s=15):
+def until(look, timeout_s=90):
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         if value := look():

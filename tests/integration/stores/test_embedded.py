@@ -27,7 +27,7 @@ server.stop()
 """
 
 
-def until(true: Callable[[], bool], seconds: float = 10) -> None:
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -75,9 +75,20 @@ def test_it_is_set_up_to_keep_everything(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path, maxmemory="64mb") as server, client(server) as r:
         got = {k: r.config_get(k)[k] for k in ("appendonly", "appendfsync", "maxmemory-policy", "maxmemory", "port")}
         assert got == {
-            "appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "maxmemory": "67108864",
+            "appendonly": "yes", "appendfsync": "no", "maxmemory-policy": "noeviction", "maxmemory": "67108864",
             "port": "0",
         }  # fmt: skip
+
+
+def test_what_was_written_is_synced_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the keeper and not by the server, whose own way holds acknowledged writes back while the disk is slow."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink().name))
+    with EmbeddedServer(tmp_path) as server, client(server) as r:
+        r.set("a", "1")
+        for _ in range(2):
+            synced.clear()
+            until(lambda: any(name.endswith(".incr.aof") for name in synced))
 
 
 def test_a_second_opener_reuses_the_server(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def sums(store: RedisSeriesStore, key: SeriesKey, steps: int) -> list[int]:
     return store.read(key, I0, I0 + steps).values.sum(axis=0).tolist()
 
 
-def eventually(act: Callable[[], object], seconds: float = 15) -> None:
+def eventually(act: Callable[[], object], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:

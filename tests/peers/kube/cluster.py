@@ -110,7 +110,7 @@ class Cluster:
         self.stop()
 
 
-def wait_for(look: Callable[[], T], timeout_s: float = 30, what: str = "") -> T:
+def wait_for(look: Callable[[], T], timeout_s: float = 90, what: str = "") -> T:
     """Look until the answer is true; a refusal of the server counts as "not yet"."""
     end, last = time.monotonic() + timeout_s, None
     while time.monotonic() < end:

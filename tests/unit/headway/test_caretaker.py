@@ -66,7 +66,7 @@ class Stage:
 
     def look(self, times: int = 3) -> None:
         for _ in range(times):
-            assert self.looks.acquire(timeout=10)
+            assert self.looks.acquire(timeout=60)
 
     def __enter__(self) -> Stage:
         self.caretaker.start()
@@ -77,7 +77,7 @@ class Stage:
 
 
 def wait(is_so: Any) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.001)

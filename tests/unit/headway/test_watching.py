@@ -78,7 +78,7 @@ def url(filled):
         assert thread.is_alive()
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(10)
+    thread.join(60)
 
 
 def test_a_pipe_gets_one_look_and_json_the_document(url, capsys):

@@ -50,7 +50,7 @@ class Transactions:
     def commit(self, rows: Any, metadata: Any) -> None:
         self.entered.set()
         try:
-            assert self.pass_on.wait(10)
+            assert self.pass_on.wait(60)
             if self.fails:
                 raise self.fails.pop()
         finally:
@@ -114,7 +114,7 @@ def table() -> Iterator[Table]:
 def test_results_that_come_while_a_commit_is_on_its_way_are_in_the_next_transaction(table: Table) -> None:
     table.handle(0, b"a")
     table.commits.turn()
-    assert table.effects.entered.wait(10)
+    assert table.effects.entered.wait(60)
     table.handle(0, b"b")
     table.commits.write("out", b"k", b"c")
     table.commits.turn()  # not there yet: goes on

@@ -215,7 +215,7 @@ class Stage:
         self.store.found(token, epoch_floor=0)
         self.store.add(token, [P0, P1], StartRule.BEGINNING)
         self.hung: list[str] = []
-        known = {"lease_ttl": timedelta(seconds=2), "commit_interval": timedelta(milliseconds=20)}
+        known = {"lease_ttl": timedelta(seconds=60), "commit_interval": timedelta(milliseconds=20)}
         known |= {"drain_timeout": timedelta(seconds=0.3)}
         self.worker = PlannedConsumer(
             WorkerSettings(**{**WHERE, **known, **settings}),
@@ -233,7 +233,7 @@ class Stage:
         except BaseException as error:
             self.error = error
 
-    def wait(self, is_so: Any, within_s: float = 10) -> None:
+    def wait(self, is_so: Any, within_s: float = 60) -> None:
         end = time.monotonic() + within_s
         while not is_so():
             assert self.error is None, self.error
@@ -247,7 +247,7 @@ class Stage:
 
     def stop(self) -> None:
         self.worker.stop()
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
 
 
@@ -303,9 +303,9 @@ def test_k31_a_commit_names_only_partitions_that_are_held(monkeypatch: pytest.Mo
 def test_k35_a_slow_handler_does_not_cost_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(
         monkeypatch,
-        lambda record: time.sleep(1.5) if record.offset == 3 else None,
-        lease_ttl=timedelta(seconds=0.6),
-        lease_margin=timedelta(seconds=0.2),
+        lambda record: time.sleep(3) if record.offset == 3 else None,
+        lease_ttl=timedelta(seconds=2),
+        lease_margin=timedelta(seconds=0.5),
     )
     stage.start()
     stage.wait(lambda: any(rows.get(P0, (0,))[0] > 3 for rows in stage.effects.committed))

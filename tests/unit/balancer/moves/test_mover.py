@@ -38,7 +38,7 @@ class Fencer:
         self.fails = 0
 
     def fence(self, worker: WorkerState) -> None:
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         if self.fails:
             self.fails -= 1
             raise OSError("broker away")
