@@ -229,8 +229,8 @@ class EmbeddedServer:
     def _sync_until(self, ended: threading.Event) -> None:
         """Bring what the server wrote to the disk, every second.
 
-        The server's own ``everysec`` keeps acknowledged writes in its memory for up to two seconds while a sync is under
-        way, and ``kill -9`` then loses them; with ``no`` it hands each to the system at once, and the syncing is ours.
+        The server's own ``everysec`` keeps acknowledged writes in its memory for up to two seconds while a sync is
+        under way, and ``kill -9`` then loses them; with ``no`` it hands each to the system at once, and we sync.
         """
         while not ended.wait(_SYNC_S):
             for path in (self.folder / "appendonlydir").glob("*.aof"):
@@ -241,7 +241,9 @@ class EmbeddedServer:
                 try:
                     os.fsync(handle)
                 except OSError as exc:
-                    _log.warning("%s cannot be synced to the disk (%s): a loss of power may cost it", path, exc.strerror)
+                    _log.warning(
+                        "%s cannot be synced to the disk (%s): a loss of power may cost it", path, exc.strerror
+                    )
                 finally:
                     os.close(handle)
 
