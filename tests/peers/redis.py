@@ -57,7 +57,7 @@ class Server:
 
     def start(self) -> Server:
         self.process = spawn_with_parent(self._command)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while True:
             try:
                 with self.client() as r:
@@ -105,7 +105,7 @@ class Server:
         if self.process is not None:
             self.process.terminate()
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
             self.process = None
@@ -156,7 +156,7 @@ def cluster_of_three(folder: Path) -> Iterator[list[Server]]:
                 r.execute_command("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
                 for other in servers:
                     r.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while not all(_is_whole(server) for server in servers):
             if time.monotonic() > deadline:
                 raise RuntimeError("the cluster did not come together")

@@ -100,7 +100,7 @@ class Cluster:
         self._client.close()
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(90)
         self._process.stdout.close()
 
     def __enter__(self) -> Self:

@@ -332,7 +332,7 @@ def test_sigterm_without_a_planner_gives_everything_up_within_the_drain_timeout(
     stage.wait(lambda: stage.data.at == {P0: 100, P1: 100})
     began = time.monotonic()
     stage.stop()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert stage.error is None
     view = stage.store.view()
     assert [lease.owner for lease in view.leases.values()] == [None, None]
