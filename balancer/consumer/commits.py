@@ -1,7 +1,10 @@
 """Commits of a planned consumer: what was handled is made to last, and what was aborted is run again.
 
-In transactional mode a commit goes on beside the loop: what the handler returns meanwhile waits for the next
+A commit goes on beside the loop (but for a sink, which waits): what the handler returns meanwhile waits for the next
 transaction, which begins when the commit has landed. Whoever gives a partition up waits for it (`Commits.settle`).
+
+Where handlers have effects of their own, no more than one batch is ever handled and not committed: that is what a crash
+repeats, however long brokers are away.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from balancer.consumer.effects import Effects
-from balancer.consumer.errors import TransactionAborted, WorkerFenced
+from balancer.consumer.errors import OffsetsNotCommitted, TransactionAborted, WorkerFenced
 from balancer.consumer.holdings import Held, Holdings
 from balancer.consumer.pacing import CommitPacer
 from balancer.consumer.pulse import Pulse
@@ -26,7 +29,7 @@ log = logging.getLogger("headway.consumer")
 MOST_ABORTS = 20
 """Transactions that may be aborted in a row before the worker ends."""
 MOST_WAITING = 50_000
-"""Results that may wait for a commit to land; then the loop waits as well."""
+"""Records handled, and results, that may wait for a commit to land; then handlers wait as well."""
 
 
 class Flight:
@@ -38,6 +41,8 @@ class Flight:
     def __init__(self, commit: Callable[[], None], rows: list[tuple[Held, int]]) -> None:
         self._commit = commit
         self.rows = rows
+        self.is_void = True
+        """Whether an abort takes back more than offsets, so that records must be run again."""
         self.error: Exception | None = None
         self.seconds = 0.0
         """How long it took."""
@@ -59,12 +64,12 @@ class Flight:
         self._thread = threading.Thread(target=self.run, name="headway-commit", daemon=True)
         self._thread.start()
 
-    def wait(self) -> None:
-        """Return once it has ended."""
+    def wait(self, most_s: float | None = None) -> None:
+        """Return once it has ended, or ``most_s`` seconds are over."""
         if self._thread is not None:
             began = time.monotonic()
-            self._thread.join()
-            self.waited_s = time.monotonic() - began
+            self._thread.join(most_s)
+            self.waited_s += time.monotonic() - began
 
     @property
     def has_ended(self) -> bool:
@@ -102,7 +107,10 @@ class Commits:
         self._watchdog = watchdog
         self._pulse = pulse
         self._undo = undo
-        self._beside = settings.mode is Mode.TRANSACTIONAL
+        self._beside = settings.mode is not Mode.SINK
+        repeats = settings.mode in (Mode.AT_LEAST_ONCE, Mode.MEMBERSHIP)
+        self._batch = settings.poll_records if repeats else None
+        self._open = self._flying = 0  # records handled since the last commit began, and those that it is about
         self._limit_s = settings.commit_timeout.total_seconds()
         self._pacer = CommitPacer(
             settings.commit_interval.total_seconds(), settings.longest_commit_interval.total_seconds()
@@ -119,6 +127,25 @@ class Commits:
         if self._since is None:
             self._since = now
 
+    def handled(self, records: int, began: float) -> None:
+        """Records were handled, from ``began`` on, and are to be committed."""
+        self._open += records
+        self.touched(began)
+
+    @property
+    def room(self) -> int:
+        """Records that may be handled before a commit lands; 0 while handlers must wait (`rest`)."""
+        if self._flight is not None and len(self._waiting) >= MOST_WAITING:
+            return 0
+        if self._batch is not None:
+            return max(0, self._batch - self._open - self._flying)
+        return MOST_WAITING if self._flight is None else max(0, MOST_WAITING - self._open)
+
+    def rest(self, seconds: float) -> None:
+        """Wait for the commit on its way, for a moment: the loop has more to do than to handle."""
+        if self._flight is not None:
+            self._flight.wait(seconds)
+
     # -- what is written ----------------------------------------------------------------------------------------
     @property
     def writer(self) -> Callable[[Any, bytes], None] | None:
@@ -127,6 +154,11 @@ class Commits:
 
     def _hold_back(self, key: Any, value: bytes) -> None:
         self._waiting.append((self._topic or "", key, value, None))
+
+    @property
+    def has_written(self) -> bool:
+        """Whether results wait for the next commit."""
+        return bool(self._waiting) or (self._flight is None and self._effects.is_open)
 
     def write(self, topic: str, key: Any, value: Any, headers: list[tuple[str, Any]] | None = None) -> None:
         """Write one record into the open transaction, or the next one while a commit is on its way."""
@@ -141,11 +173,15 @@ class Commits:
     def turn(self) -> None:
         """Do what is due: land what has arrived, begin the next commit."""
         if self._flight is not None:
-            if not self._flight.has_ended and len(self._waiting) < MOST_WAITING:
+            if not self._flight.has_ended:
                 return
             self.land()
         self._effects.poll()
-        if self._since is not None and time.monotonic() - self._since >= self._pacer.interval_s:
+        if self._since is None:
+            return
+        # With half a batch on its way, the other half may be handled meanwhile.
+        is_full = self._batch is not None and 2 * self._open >= self._batch
+        if is_full or time.monotonic() - self._since >= self._pacer.interval_s:
             self._launch(beside=self._beside)
 
     def settle(self, helds: list[Held]) -> None:
@@ -154,7 +190,7 @@ class Commits:
         After an abort nothing of them is handled any more, and that is what lasts.
         """
         self.land()
-        if any(held.dirty for held in helds):
+        while any(held.dirty and self._holdings.of(held.lease.partition) is held for held in helds):
             self._launch(beside=False)
 
     def _launch(self, *, beside: bool) -> None:
@@ -164,6 +200,7 @@ class Commits:
             return
         rows = {held.lease.partition: held.offset_row for held in dirty}
         metadata = self._group_metadata()
+        has_written = self._effects.is_open
 
         def commit() -> None:
             with self._watchdog.guard("a commit", self._limit_s):
@@ -172,9 +209,11 @@ class Commits:
                         self._sink.write(
                             held.lease.partition, held.lease.epoch, held.committed, held.position, held.results
                         )
+                flight.is_void = has_written
                 self._effects.commit(rows, metadata)
 
-        self._flight = Flight(commit, [(held, held.position) for held in dirty])
+        self._flight = flight = Flight(commit, [(held, held.position) for held in dirty])
+        self._open, self._flying = 0, self._open
         for held in dirty:
             held.dirty = False
         if beside:
@@ -192,16 +231,19 @@ class Commits:
         flight.wait()
         self._flight = None
         if isinstance(flight.error, TransactionAborted):
-            self.abort(str(flight.error))
-            return
-        if flight.error is not None:
+            if flight.is_void and not isinstance(flight.error, OffsetsNotCommitted):
+                self.abort(str(flight.error))
+                return
+            self._undo_offsets(flight)
+        elif flight.error is not None:
             raise flight.error
-        now = time.monotonic()
-        for held, position in flight.rows:
-            held.settled(position, now)
-        self._aborts = 0
-        self._pacer.took(flight.seconds)
-        self._pulse.committed(flight.waited_s)
+        else:
+            now = time.monotonic()
+            for held, position in flight.rows:
+                held.settled(position, now)
+            self._aborts = self._flying = 0
+            self._pacer.took(flight.seconds)
+            self._pulse.committed(flight.waited_s)
         waiting, self._waiting = self._waiting, []
         try:
             for topic, key, value, headers in waiting:
@@ -215,16 +257,34 @@ class Commits:
     def abort(self, why: str) -> None:
         """Undo everything since the last commit, and run it again."""
         self.land()
-        self._aborts += 1
-        log.warning("transaction aborted (%s); its records are run again", why)
-        if self._aborts > MOST_ABORTS:
-            raise WorkerFenced(f"{self._aborts} transactions aborted in a row, the last one because of {why}")
         self._waiting.clear()
-        with self._watchdog.guard("an abort", self._limit_s):
-            self._effects.abort()
+        self._abort(why, "its records are run again")
         self._since = None
+        self._open = self._flying = 0
         for held in self._holdings:
             held.rewound()
         self._undo()
+        self._back_off()
+
+    def _undo_offsets(self, flight: Flight) -> None:
+        """Commit again what a transaction of offsets alone said: no effect was undone, so nothing is run again."""
+        self._abort(str(flight.error), "it held offsets alone, and they are committed again")
+        for held, position in flight.rows:
+            if self._sink is not None:
+                held.settled(position, held.committed_at)  # the sink has it
+            held.dirty = True
+        self._open, self._flying = self._open + self._flying, 0
+        self.touched(time.monotonic())
+        self._back_off()
+
+    def _abort(self, why: str, so: str) -> None:
+        self._aborts += 1
+        log.warning("transaction aborted (%s); %s", why, so)
+        if self._aborts > MOST_ABORTS:
+            raise WorkerFenced(f"{self._aborts} transactions aborted in a row, the last one because of {why}")
+        with self._watchdog.guard("an abort", self._limit_s):
+            self._effects.abort()
+
+    def _back_off(self) -> None:
         if self._aborts > 1:
             time.sleep(min(1.0, 0.01 * 2**self._aborts))

@@ -10,6 +10,7 @@
     ├── BrokerRefused         the broker says no: permissions, authentication
     ├── SinkAhead             the sink has been written at a higher epoch than the one granted
     ├── TransactionAborted    the open transaction is void; its records are run again
+    │   └── OffsetsNotCommitted   results last, offsets do not yet: they are committed again
     └── WorkerFenced          this life is over: end the process and start a new one
 """
 
@@ -48,6 +49,10 @@ class SinkAhead(ConsumerError):
 
 class TransactionAborted(ConsumerError):
     """The open transaction is void; records since the last commit are run again."""
+
+
+class OffsetsNotCommitted(TransactionAborted):
+    """Results last, their offsets do not yet; nothing is run again, the offsets are committed again."""
 
 
 class WorkerFenced(ConsumerError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from balancer.consumer.errors import BrokerRefused, TransactionAborted, WorkerFenced
+from balancer.consumer.errors import BrokerRefused, OffsetsNotCommitted, TransactionAborted, WorkerFenced
 from balancer.consumer.kafka import common_properties, in_our_words, refused
 from balancer.consumer.settings import WorkerSettings
 from forecaster.topics import TopicPartition
@@ -126,7 +126,7 @@ class MembershipEffects:
             except ck.KafkaException as failure:
                 error = failure.args[0]
                 if error.retriable():
-                    raise TransactionAborted(f"commit: {error.name()}") from failure
+                    raise OffsetsNotCommitted(f"commit: {error.name()}") from failure
                 raise in_our_words("commit", error, 0) from failure
         self.is_open = False
 

@@ -31,8 +31,11 @@ class CommitPacer:
     _cost_s: float = 0.0
 
     def took(self, seconds: float) -> None:
-        """Learn what a commit cost; a moving average over about five commits."""
-        self._cost_s += 0.2 * (seconds - self._cost_s)
+        """Learn what a commit cost; a moving average over about five commits.
+
+        One that took longer than the longest interval can make good counts as that: an outage is over when it is over.
+        """
+        self._cost_s += 0.2 * (min(seconds, self.longest_s / 5) - self._cost_s)
 
     @property
     def interval_s(self) -> float:

@@ -189,9 +189,13 @@ class PlannedConsumer:
         if word is not None and word is not self._obeyed:
             self._obeyed = word
             self._obey(word)
-        batch, self._backlog = self._backlog or self._data.poll(self.settings.poll_records, 0.005), []
-        if batch:
-            self._handle(batch)
+        if room := self._commits.room:
+            most = min(self.settings.poll_records, room)
+            batch, self._backlog = self._backlog or self._data.poll(most, 0.005), []
+            if batch:
+                self._handle(batch)
+        else:  # a commit does not get through: renewals and orders go on, handlers wait
+            self._commits.rest(0.005)
         self._commits.turn()
         self._owed.pay()
         self._tend(time.monotonic())
@@ -209,7 +213,7 @@ class PlannedConsumer:
                 self._commits.abort(str(aborted))
         now = time.monotonic()
         if handled:
-            self._commits.touched(began)
+            self._commits.handled(handled, began)
         self._pulse.worked(handled, now - began)
         try:
             for misfit in misfits:
@@ -273,7 +277,7 @@ class PlannedConsumer:
         for held in helds:
             log.warning("%s is dropped without a commit", held.lease.partition)
             self._drop(held)
-        if lost_work:
+        if lost_work and self._commits.has_written:
             self._commits.abort("it held records of partitions that are gone")
 
     def _drop(self, held: Held) -> None:
@@ -349,7 +353,7 @@ class PlannedConsumer:
             self._commits.write(self.settings.dead_letter_topic or "", *dead_letter(misfit.message, misfit.failure))
         held.position, held.last = misfit.message.offset() + 1, misfit.message
         held.dirty, held.failures, held.blocked_until = True, 0, None
-        self._commits.touched(now)
+        self._commits.handled(1, now)
         self._data.seek(tp, held.position)
 
     def _block(self, held: Held, until: float) -> None:

@@ -33,7 +33,7 @@ class Mode(StrEnum):
     SINK = "sink"
     """The handler's results go to an external sink under the lease epoch; the sink's offset decides."""
     AT_LEAST_ONCE = "at_least_once"
-    """The handler has effects of its own; repeats are possible after a crash (see ``idempotence_key``)."""
+    """The handler has effects of its own; a crash repeats a batch at most (see ``idempotence_key``)."""
     MEMBERSHIP = "membership"
     """No transactions: a group membership fences. At least once."""
 
@@ -124,7 +124,8 @@ class WorkerSettings:
     """After ``stop()``: how long to wait for the planner to move partitions before giving them up unasked."""
 
     poll_records: int = 500
-    """Most records that one poll brings."""
+    """Most records that one poll brings: a batch. In the modes that may repeat records, at_least_once and membership,
+    no more than that are ever handled and not committed; what is handled faster than that waits for commits."""
 
     failures: FailurePolicy = field(default_factory=FailurePolicy)
     """Retries and the end of them."""

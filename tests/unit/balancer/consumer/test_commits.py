@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from balancer.consumer import Mode, WorkerSettings
-from balancer.consumer.commits import Commits
-from balancer.consumer.errors import TransactionAborted, WorkerFenced
+from balancer.consumer.commits import MOST_WAITING, Commits
+from balancer.consumer.errors import OffsetsNotCommitted, TransactionAborted, WorkerFenced
 from balancer.consumer.holdings import Held, Holdings
 from balancer.consumer.pulse import Pulse
 from balancer.consumer.watchdog import Watchdog
@@ -65,24 +66,19 @@ class Transactions:
 class Table:
     """Two partitions held at offset 10, commits due at once."""
 
-    def __init__(self, mode: Mode = Mode.TRANSACTIONAL) -> None:
-        settings = WorkerSettings(
-            group="g",
-            topics=("t",),
-            bootstrap_servers="127.0.0.1:9",
-            output_topic="out",
-            mode=mode,
-            commit_interval=timedelta(microseconds=1),
-        )
+    def __init__(self, mode: Mode = Mode.TRANSACTIONAL, **settings: Any) -> None:
+        known: dict[str, Any] = {"commit_interval": timedelta(microseconds=1), "output_topic": "out", "mode": mode}
+        known |= {"membership_topic": "m"} if mode is Mode.MEMBERSHIP else {}
+        made = WorkerSettings(group="g", topics=("t",), bootstrap_servers="127.0.0.1:9", **{**known, **settings})
         self.effects, self.holdings, self.pulse = Transactions(), Holdings(), Pulse()
         self.held = [
             Held(Lease(TopicPartition("t", p), LeaseState.HELD, Owner(1, 1, "n"), 1), 10, 10, "") for p in (0, 1)
         ]
         for held in self.held:
             self.holdings.add(held)
-        self.undone = 0
+        self.undone, self.began = 0, 0.0
         self.commits = Commits(
-            settings,
+            made,
             self.holdings,
             self.effects,  # type: ignore[arg-type]
             lambda: None,
@@ -176,10 +172,90 @@ def test_a_fence_ends_the_loop_when_the_commit_lands(table: Table) -> None:
     assert table.held[0].committed == 10
 
 
-def test_modes_with_effects_of_their_own_commit_where_they_stand() -> None:
-    table = Table(Mode.AT_LEAST_ONCE)
+def test_a_sink_commits_where_it_stands() -> None:
+    table = Table(Mode.SINK)
     table.effects.pass_on.set()
     table.handle(0, b"a")
     table.commits.turn()
     assert (table.held[0].committed, table.effects.done) == (11, [({0: 11}, [b"a"])])
     assert table.pulse.commits == 1
+
+
+def note(table: Table, p: int, records: int) -> None:
+    """Do what the loop does for records whose handler returns nothing."""
+    table.held[p].position += records
+    table.held[p].dirty = True
+    table.commits.handled(records, table.began)
+
+
+@pytest.mark.parametrize("mode", [Mode.AT_LEAST_ONCE, Mode.MEMBERSHIP])
+def test_what_may_be_repeated_is_never_more_than_a_batch_over_all_partitions(mode: Mode) -> None:
+    table = Table(mode, commit_interval=timedelta(hours=1), longest_commit_interval=timedelta(hours=1))
+    table.began = time.monotonic()
+    note(table, 0, 249)
+    table.commits.turn()  # neither time nor half a batch: nothing to do
+    assert (table.commits.room, table.effects.entered.is_set()) == (251, False)
+    note(table, 1, 1)
+    table.commits.turn()
+    assert table.effects.entered.wait(10)
+    note(table, 1, 250)
+    assert table.commits.room == 0
+    for _ in range(3):
+        table.commits.turn()
+        table.commits.rest(0.001)  # gives the loop back, though the commit does not get through
+    assert table.commits.room == 0
+    table.effects.pass_on.set()
+    table.commits.land()
+    assert [held.committed for held in table.held] == [259, 11]
+    assert table.commits.room == 250
+    table.commits.turn()  # the other half is due at once
+    table.commits.land()
+    assert ([held.committed for held in table.held], table.commits.room) == ([259, 261], 500)
+
+
+@pytest.mark.parametrize("mode", [Mode.AT_LEAST_ONCE, Mode.TRANSACTIONAL, Mode.SINK])
+def test_a_transaction_of_offsets_alone_undoes_no_effect_and_is_only_committed_again(mode: Mode) -> None:
+    table = Table(mode)
+    table.effects.fails = [TransactionAborted("broker was away"), TransactionAborted("still away")]
+    table.effects.pass_on.set()
+    note(table, 0, 7)
+    table.commits.settle(table.held)
+    assert (table.undone, table.held[0].position, table.held[0].committed) == (0, 17, 17)
+    assert table.effects.done == [({0: 17}, [])]
+    assert not table.held[0].dirty
+
+
+def test_results_of_a_transaction_of_offsets_alone_that_aborted_wait_for_the_next() -> None:
+    table = Table(Mode.AT_LEAST_ONCE)
+    table.effects.fails = [TransactionAborted("broker was away")]
+    note(table, 0, 1)
+    table.commits.turn()
+    assert table.effects.entered.wait(10)
+    table.handle(1, b"b")
+    table.effects.pass_on.set()
+    table.commits.settle(table.held)
+    assert (table.undone, table.effects.done) == (0, [({0: 11, 1: 11}, [b"b"])])
+
+
+def test_a_member_whose_results_last_commits_their_offsets_again() -> None:
+    table = Table(Mode.MEMBERSHIP)
+    table.effects.fails = [OffsetsNotCommitted("commit: _TIMED_OUT")]
+    table.effects.pass_on.set()
+    table.handle(0, b"a")
+    table.commits.settle(table.held)
+    assert (table.undone, table.held[0].committed) == (0, 11)
+
+
+def test_a_transaction_waits_only_when_very_much_waits_for_it() -> None:
+    table = Table()
+    note(table, 0, 2 * MOST_WAITING)
+    assert table.commits.room == MOST_WAITING  # no commit on its way: the interval alone counts
+    table.commits.turn()
+    assert table.effects.entered.wait(10)
+    note(table, 0, MOST_WAITING - 1)
+    assert table.commits.room == 1
+    note(table, 0, 1)
+    assert table.commits.room == 0
+    table.effects.pass_on.set()
+    table.commits.land()
+    assert table.commits.room == MOST_WAITING

@@ -82,6 +82,15 @@ def test_the_commit_interval_stays_within_its_bounds(costs: list[float], wanted:
     assert wanted <= pacer.interval_s <= longest
 
 
+def test_one_commit_that_waited_for_brokers_does_not_slow_those_that_follow() -> None:
+    pacer = CommitPacer(wanted_s=0.1, longest_s=5.0)
+    pacer.took(43.0)
+    assert pacer.interval_s <= 1.0
+    for _ in range(20):
+        pacer.took(0.014)
+    assert pacer.interval_s == 0.1
+
+
 def test_a_sink_and_its_mode_belong_together() -> None:
     with pytest.raises(HandlerMisuse, match="needs a sink"):
         PlannedConsumer(WorkerSettings(**WHERE, mode=Mode.SINK), lambda r: None, leases=MemoryLeaseStore(GroupId("g")))

@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 
-from balancer.consumer import PlannedConsumer, WorkerSettings
+from balancer.consumer import Mode, PlannedConsumer, WorkerSettings
 from balancer.consumer.errors import TransactionAborted, WorkerFenced
 from balancer.consumer.kafka import DataConsumer, TransactionalProducer, again, consumer_properties, in_our_words
 from balancer.consumer.watchdog import Watchdog
@@ -162,7 +162,7 @@ class Data:
     """A log of a hundred records in each of two partitions."""
 
     def __init__(self, told: list[str]) -> None:
-        self.told, self.at, self.gone = told, {}, set()
+        self.told, self.at, self.gone, self.ends = told, {}, set(), 100
 
     def warm(self, topics: Any) -> None:
         time.sleep(0.05)
@@ -171,7 +171,7 @@ class Data:
     def poll(self, most: int, wait_s: float) -> list[Any]:
         found = []
         for tp, at in list(self.at.items()):
-            if at < 100:
+            if at < self.ends and len(found) < most:
                 found.append(Message(tp.partition, at))
                 self.at[tp] = at + 1
         if not found:
@@ -191,7 +191,7 @@ class Data:
     def log_range(self, tp: Any) -> tuple[int, int]:
         if tp in self.gone:
             raise failure(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
-        return 0, 100
+        return 0, self.ends
 
     def group_metadata(self) -> None:
         return None
@@ -203,7 +203,9 @@ class Data:
 class Stage:
     """A worker over played clients, with leases in memory and a planner by hand."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, handler: Any = lambda r: None, **settings: Any) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, handler: Any = lambda r: None, *, batch: bool = False, **settings: Any
+    ) -> None:
         self.told: list[str] = []
         self.effects, self.data = Effects(self.told), Data(self.told)
         monkeypatch.setattr("balancer.consumer.planned.open_effects", lambda *a: self.effects)
@@ -220,6 +222,7 @@ class Stage:
         self.worker = PlannedConsumer(
             WorkerSettings(**{**WHERE, **known, **settings}),
             handler,
+            batch=batch,
             leases=self.store,
             watchdog=Watchdog(lambda what, seconds: self.hung.append(what)),
         )
@@ -322,6 +325,34 @@ def test_k42_a_commit_that_never_returns_is_seen_by_the_watchdog(monkeypatch: py
     stage.wait(lambda: stage.hung == ["a commit"])  # the real one ends the process here
     stage.effects.hang.set()
     stage.stop()
+
+
+@pytest.mark.parametrize("mode", [Mode.AT_LEAST_ONCE, Mode.MEMBERSHIP])
+@pytest.mark.parametrize("kind", ["one by one", "in batches", "async"])
+def test_while_no_commit_gets_through_a_batch_is_handled_and_then_handlers_pause_and_the_lease_goes_on(
+    monkeypatch: pytest.MonkeyPatch, kind: str, mode: Mode
+) -> None:
+    handled: list[Any] = []
+
+    async def later(record: Any) -> None:
+        handled.append(record)
+
+    handler = {"one by one": handled.append, "in batches": handled.extend, "async": later}[kind]
+    more = {"membership_topic": "m"} if mode is Mode.MEMBERSHIP else {}
+    ttl = timedelta(seconds=600)  # whatever the machine does meanwhile
+    stage = Stage(monkeypatch, handler, batch=kind == "in batches", mode=mode, lease_ttl=ttl, **more)
+    stage.data.ends, stage.effects.hang = 1000, threading.Event()
+    stage.start()
+    stage.wait(lambda: len(handled) >= 500, 60)
+    for _ in range(3):
+        stage.worker._keeper.say(ready=True)
+        stage.wait(lambda: stage.worker._obeyed is stage.worker._keeper.word, 60)  # the loop goes on to listen
+    assert len(handled) == 500  # and not one of the 2,000 that wait
+    assert stage.effects.committed == []
+    stage.effects.hang.set()
+    stage.wait(lambda: sum(h.committed for h in stage.worker._holdings) == 2000, 60)
+    stage.stop()
+    assert len(handled) == 2000  # nothing twice
 
 
 def test_sigterm_without_a_planner_gives_everything_up_within_the_drain_timeout(
