@@ -87,7 +87,14 @@ class Bed:
         """Create a topic, and wait for it."""
         copies = min(3, self.kafka.brokers)
         self.admin.create_topics([NewTopic(topic, partitions, copies)])[topic].result(30)
-        until(lambda: len(self.admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions, 20)
+        until(lambda: self._width(topic) == partitions, 60, lambda: f"{topic} has not come up")
+
+    def _width(self, topic: str) -> int | None:
+        """Return a topic's partitions, None while brokers do not answer."""
+        try:
+            return len(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
+        except ck.KafkaException:
+            return None
 
     def configure_group(self, name: str, value: object) -> None:
         """Set a broker's setting for the bed's group alone."""
@@ -169,9 +176,20 @@ class Bed:
         self.start_flow()
         for i in instances:
             self.worker(f"w{i}", i, **settings)
-        self.ready(*instances, within_s=90)
-        self.settled(*instances)
-        self.spread(*instances)
+
+        def tend() -> None:
+            """Do what an orchestrator does: a machine that stands still for a lease's time costs a worker its life."""
+            for i in instances:
+                if self.processes[f"w{i}"].poll() is not None:
+                    self.worker(f"w{i}", i, **settings)
+
+        self.share_out(*instances, tend=tend)
+
+    def share_out(self, *instances: int, tend: Callable[[], None]) -> None:
+        """Wait until instances are ready, and share the partitions evenly."""
+        self.ready(*instances, tend=tend)
+        self.settled(*instances, tend=tend)
+        self.spread(*instances, tend=tend)
 
     def view(self) -> GroupView | None:
         """Return the books, or None while the store is silent or lost."""
@@ -180,10 +198,11 @@ class Bed:
         except LeaseStoreError:
             return None
 
-    def ready(self, *instances: int, within_s: float = 30) -> None:
+    def ready(self, *instances: int, within_s: float = 120, tend: Callable[[], None] = lambda: None) -> None:
         """Wait until instances may receive."""
 
         def are_ready() -> bool:
+            tend()
             view = self.view()
             return view is not None and all(i in view.workers and view.workers[i].may_receive for i in instances)
 
@@ -202,16 +221,25 @@ class Bed:
         """Return the ends of all logs."""
         return "\n".join(f"--- {name}\n{self.log(name)[-last:]}" for name in self.processes)
 
+    def owners(self) -> dict[int, int]:
+        """Return partition of the input → the instance that holds it."""
+        view = self.view()
+        leases = view.leases.values() if view else ()
+        return {
+            lease.partition.partition: lease.owner.instance
+            for lease in leases
+            if lease.owner is not None and lease.state is LeaseState.HELD and lease.partition.topic == self.input
+        }
+
     def owner(self, partition: int) -> int | None:
         """Return the instance that holds a partition of the input."""
-        view = self.view()
-        lease = view.leases.get(TopicPartition(self.input, partition)) if view else None
-        return lease.owner.instance if lease and lease.owner and lease.state is LeaseState.HELD else None
+        return self.owners().get(partition)
 
-    def settled(self, *instances: int, within_s: float = 30) -> None:
+    def settled(self, *instances: int, within_s: float = 120, tend: Callable[[], None] = lambda: None) -> None:
         """Wait until every partition is held by one of the instances."""
 
         def are_held() -> bool:
+            tend()
             view = self.view()
             return (
                 view is not None
@@ -229,15 +257,25 @@ class Bed:
 
         until(are_held, within_s, lambda: f"not settled: {self.view()}\n{self.logs()}")
 
-    def spread(self, *instances: int, within_s: float = 40) -> None:
-        """Ask whoever plans for an even spread over instances, and wait for it."""
+    def spread(self, *instances: int, within_s: float = 120, tend: Callable[[], None] = lambda: None) -> None:
+        """Ask whoever plans for an even spread over instances, and wait for it; a move that failed is asked again."""
         wanted = {p: instances[p % len(instances)] for p in range(self.partitions)}
-        for p, instance in wanted.items():
-            if self.owner(p) != instance:
-                self.store.request(MoveRequest(token_hex(4), TopicPartition(self.input, p), instance))
-        until(lambda: all(self.owner(p) == i for p, i in wanted.items()), within_s, self.logs)
+        ask_at = 0.0
 
-    def lives(self, instance: int, number: int, within_s: float = 60) -> None:
+        def are_spread() -> bool:
+            nonlocal ask_at
+            tend()
+            owners = self.owners()
+            missing = {p: instance for p, instance in wanted.items() if owners.get(p) != instance}
+            if missing and time.monotonic() > ask_at:
+                ask_at = time.monotonic() + 5
+                for p, instance in missing.items():
+                    self.store.request(MoveRequest(token_hex(4), TopicPartition(self.input, p), instance))
+            return not missing
+
+        until(are_spread, within_s, self.logs)
+
+    def lives(self, instance: int, number: int, within_s: float = 120) -> None:
         """Wait until a later life of an instance is ready."""
 
         def is_ready() -> bool:
@@ -253,7 +291,7 @@ class Bed:
         process.kill()
         process.wait()
 
-    def end(self, name: str, within_s: float = 40) -> int:
+    def end(self, name: str, within_s: float = 120) -> int:
         """Ask a process to end; return its exit code."""
         process = self.processes[name]
         process.terminate()
@@ -275,7 +313,7 @@ class Bed:
         assert all(ends[p] >= count for p, count in enumerate(made["counts"])), (ends, made)
         return ends
 
-    def passes(self, *partitions: int, within_s: float = 60) -> None:
+    def passes(self, *partitions: int, within_s: float = 120) -> None:
         """Wait until what has been written of partitions by now has come out; whoever holds them works, then."""
         client = ck.Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "ends", "log_level": 0})
         try:
@@ -292,17 +330,16 @@ class Bed:
         progress = self.folder / "rows.seen"
         return {int(p): n for p, n in json.loads(progress.read_text()).items()} if progress.exists() else {}
 
-    def finish(self, within_s: float = 60, tend: Callable[[], None] = lambda: None) -> tuple[list[Row], Verdict]:
-        """End the producer, wait until all of it has come through (or time is up), and count what went wrong."""
+    def finish(self, within_s: float = 120, tend: Callable[[], None] = lambda: None) -> tuple[list[Row], Verdict]:
+        """End the producer, wait until all has come through, or nothing more for so long; count what went wrong."""
         made = self.produced()
-
-        def is_through() -> bool:
+        seen, moved_at = self._seen(), time.monotonic()
+        while any(seen.get(p, 0) < n for p, n in made.items()) and time.monotonic() < moved_at + within_s:
+            time.sleep(0.05)
             tend()
-            seen = self._seen()
-            return all(seen.get(p, 0) >= n for p, n in made.items())
-
-        with contextlib.suppress(TimeoutError):
-            until(is_through, within_s)
+            before, seen = seen, self._seen()
+            if seen != before:
+                moved_at = time.monotonic()
         time.sleep(0.5)  # a repetition would come late
         self.end("reader")
         if self.effects is not None:
@@ -314,7 +351,7 @@ class Bed:
 def _warm(bootstrap: str, topic: str) -> None:
     """Load the coordinators of a new cluster, which takes a second and confuses the first caller (K49)."""
     client = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": "warm", "log_level": 0})
-    client.init_transactions(30)
+    client.init_transactions(60)
     consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "warm", "log_level": 0})
 
     def answers() -> bool:
@@ -324,7 +361,7 @@ def _warm(bootstrap: str, topic: str) -> None:
             return False
         return True
 
-    until(answers, 30)
+    until(answers, 60)
     consumer.close()
 
 

@@ -52,9 +52,7 @@ class Chaos:
             self.proxies[f"w{i}"] = Proxy(bed.server.port)
             self.doors[f"w{i}"] = Door(ports)
             self.worker(f"w{i}")
-        bed.ready(1, 2, 3, within_s=90)
-        bed.settled(1, 2, 3)
-        bed.spread(1, 2, 3)
+        bed.share_out(1, 2, 3, tend=self.tend)
 
     def worker(self, name: str) -> None:
         """Start a worker; all its connections lead through proxies of the test."""
@@ -198,7 +196,7 @@ def run(seed: int, kafka: Kafka, *, seconds: float = 8.0, partitions: int = 6, r
             while time.monotonic() < start + seconds or chaos.healers:
                 chaos.tend()
                 time.sleep(0.02)
-            _, verdict = bed.finish(within_s=120, tend=chaos.tend)
+            _, verdict = bed.finish(tend=chaos.tend)
             if not verdict.is_clean:
                 kept = bed.folder.with_name(f"headway-chaos-{seed}-logs")
                 kept.mkdir(exist_ok=True)

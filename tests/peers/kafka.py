@@ -136,7 +136,7 @@ class Kafka:
         """Bootstrap servers of the door that wants :data:`USER` and :data:`PASSWORD` (SASL_PLAINTEXT, PLAIN)."""
         return ",".join(f"127.0.0.1:{port}" for port in self.login_ports)
 
-    def start(self, timeout_s: float = 90.0) -> Kafka:
+    def start(self, timeout_s: float = 180.0) -> Kafka:
         """Format what is new, start every node, and wait until all name each other."""
         began = time.monotonic()
         self.jars = fetch(self.version)
@@ -164,7 +164,7 @@ class Kafka:
         }
         return self
 
-    def wait_ready(self, timeout_s: float = 90.0) -> None:
+    def wait_ready(self, timeout_s: float = 180.0) -> None:
         """Wait until every running node answers and names every running node."""
         deadline, want = time.monotonic() + timeout_s, len(self.processes)
         for i, process in list(self.processes.items()):
@@ -203,7 +203,7 @@ class Kafka:
         """Let a frozen node go on."""
         self.processes[node].send_signal(signal.SIGCONT)
 
-    def restart(self, node: int = 1, timeout_s: float = 90.0) -> float:
+    def restart(self, node: int = 1, timeout_s: float = 180.0) -> float:
         """Start a killed node on its old folder and address; return the seconds until it was ready."""
         began = time.monotonic()
         self._spawn(node)

@@ -76,7 +76,7 @@ def test_a_group_is_adopted_worked_moved_and_released_from_the_terminal(bed: Bed
                 stdout=log,
                 stderr=log,
             )
-    bed.ready(1, 2, within_s=60)
+    bed.ready(1, 2)
     for p in (0, 1):
         ended = json.loads(headway(bed, "move", "--partition", f"{bed.input}:{p}", "--to", str(p + 1), "--json"))
         assert ended["state"] == "done"

@@ -32,7 +32,7 @@ def bed(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Bed]:
         made.start_flow()
         for i in (1, 2):
             made.worker(f"w{i}", i)
-        made.ready(1, 2, within_s=60)
+        made.ready(1, 2)
         made.settled(1, 2)
         made.spread(1, 2)
         yield made
@@ -118,7 +118,7 @@ def test_store_restarts_and_everybody_is_fenced_before_anybody_takes(bed: Bed, k
                 bed.worker(f"w{i}", i)
 
     until(lambda: tend() or len(restarted) == 2, 60, bed.logs)
-    bed.ready(1, 2, within_s=60)
+    bed.ready(1, 2)
     bed.settled(1, 2)
     assert min(lease.epoch for lease in bed.view().leases.values()) > before + EPOCH_LEAP
     _, verdict = bed.finish(tend=tend)
