@@ -8,7 +8,7 @@ with the reason and with what would help.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -104,6 +104,7 @@ def plan_splits(
     brokers: Brokers | None = None,
     busy: Mapping[int, float] | None = None,
     cpu_limit: float | None = None,
+    idle_cpu: float = 0.0,
     arriving: Mapping[int, float] | None = None,
     faster_capacity: float | None = None,
     timezone: str = "UTC",
@@ -137,6 +138,8 @@ def plan_splits(
     busy, cpu_limit
         Partition → share of a core that its owner uses, and the limit: an owner above the limit counts as saturated
         now, whatever the forecast says.
+    idle_cpu
+        Share of a core that a worker without work uses: a merge of lanes saves it once for each owner less.
     arriving
         Partition → records/s that arrive now; above ``policy.limit`` of a member, and above what the forecast says of
         now, a split is needed at once: the forecast missed it.
@@ -154,7 +157,7 @@ def plan_splits(
         raise ValueError(f"capacity={capacity} must be a positive number of records/s")
     shares = np.zeros(table.slots) if shares is None else shares
     here = _Outlook(table, rates, origin, step, capacity, policy, now, changed or {})
-    hot = _Hot(shares, samples, hot_keys or {}, busy or {}, cpu_limit, arriving or {})
+    hot = _Hot(shares, samples, hot_keys or {}, busy or {}, cpu_limit, idle_cpu, arriving or {})
     found = [*_splits(here, hot, brokers or Brokers(), faster_capacity, timezone), *_merges(here, hot)]
     return tuple(sorted(found, key=lambda s: (s.at or now, s.partition)))
 
@@ -187,7 +190,13 @@ class _Hot:
     keys: Mapping[int, tuple[str, float]]
     busy: Mapping[int, float]
     cpu_limit: float | None
+    idle_cpu: float
     arriving: Mapping[int, float]
+
+    def together(self, partitions: Iterable[int]) -> float:
+        """Return the share of a core that one owner of several partitions would use, as far as their owners tell."""
+        owners = [self.busy[p] for p in partitions if p in self.busy]
+        return sum(owners) - self.idle_cpu * max(0, len(owners) - 1)
 
 
 def _splits(
@@ -310,7 +319,7 @@ def _others(
 def _merges(here: _Outlook, hot: _Hot) -> list[PlannedSplit]:
     """Return the parents whose lanes are needed no more: all together low for as long as the policy looks ahead.
 
-    What CPU has split stays split while its owners together use more than one should.
+    What CPU has split stays split while one owner of all of it would use more than it should.
     """
     table, rates, capacity, policy = here.table, here.rates, here.capacity, here.policy
     found = []
@@ -325,7 +334,7 @@ def _merges(here: _Outlook, hot: _Hot) -> list[PlannedSplit]:
             continue
         if here.rests(parent):
             continue
-        used = sum(hot.busy.get(p, 0.0) for p in (parent, *lanes))
+        used = hot.together((parent, *lanes))
         if hot.cpu_limit is not None and used > hot.cpu_limit * policy.merge_below / policy.limit:
             continue
         if any({t.source, t.target} & {parent, *lanes} for t in table.transitions):

@@ -105,7 +105,7 @@ class SplitTender:
             requests = self._routes.requests(self.topic)
             changed = changed_at(table, requests)
             known = forecast if isinstance(forecast, Forecast) else None
-            planned = self._plan(table, known, capacity, busy_owners(view, self.topic), changed, now, timezone)
+            planned = self._plan(table, known, capacity, view, changed, now, timezone)
             if self._may_act(now) and not table.transitions and all(r.is_over for r in requests):
                 self._ask(planned, now)
             return planned
@@ -196,14 +196,14 @@ class SplitTender:
         table: SlotTable,
         forecast: Forecast | None,
         capacity: float,
-        busy: Mapping[int, float],
+        view: GroupView | None,
         changed: Mapping[int, datetime],
         now: datetime,
         timezone: str,
     ) -> tuple[PlannedSplit, ...]:
         sketch = self._sketch
         assert sketch is not None
-        arriving = self._arriving()
+        arriving, busy = self._arriving(), busy_owners(view, self.topic)
         # one step or heartbeat can be an outlier: what counts is what two looks in a row have seen
         lasting, self._arrived = _lower(arriving, self._arrived), arriving
         steady, self._busy = _lower(busy, self._busy), busy
@@ -220,7 +220,8 @@ class SplitTender:
         return plan_splits(
             table, rates, origin, step, capacity, self._policy, now,
             shares=sketch.slot_shares(now), samples=sketch.samples, hot_keys=hot, changed=changed,
-            brokers=self._brokers(), busy=steady, cpu_limit=self._cpu_limit, arriving=lasting, timezone=timezone,
+            brokers=self._brokers(), busy=steady, cpu_limit=self._cpu_limit, idle_cpu=idle_share(view),
+            arriving=lasting, timezone=timezone,
         )  # fmt: skip
 
     def _ask(self, planned: Sequence[PlannedSplit], now: datetime) -> None:
@@ -393,3 +394,13 @@ def busy_owners(view: GroupView | None, topic: str) -> Mapping[int, float]:
         and instance in view.workers
         and (cpu := view.workers[instance].heartbeat.get("cpu")) is not None
     }
+
+
+def idle_share(view: GroupView | None, least: float = 0.05) -> float:
+    """Return the share of a core that a worker of a group uses that does next to nothing; 0 if none is idle.
+
+    On a slow machine a worker that waits for records may use as much of a core as a limit allows.
+    """
+    live = [] if view is None else [w.heartbeat for w in view.workers.values() if w.live]
+    told = [(beat["cpu"], beat["busy"]) for beat in live if None not in (beat.get("cpu"), beat.get("busy"))]
+    return float(min((cpu for cpu, busy in told if busy < least), default=0.0))

@@ -15,7 +15,7 @@ from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
 from forecaster.forecast import Forecast, Rung
 from forecaster.topics import GroupId, TopicPartition
 from headway.configuration.sections import TopicSettings
-from headway.consumers.splitting import LaneDesk, SplitTender, with_splits
+from headway.consumers.splitting import LaneDesk, SplitTender, idle_share, with_splits
 from tests.unit.balancer.moves.routed_world import MemoryWorld
 
 NOW = datetime(2026, 1, 5, 8, tzinfo=UTC)
@@ -111,6 +111,15 @@ def test_workers_lend_their_cpu_and_where_producers_are_silent_their_keys() -> N
         (split,) = looked.look(NOW + timedelta(seconds=1 + i))
     assert "97% of a core (limit 80%)" in split.reason and split.refused is not None
     assert f"key {key.decode()} alone takes" in split.refused
+
+
+def test_what_an_idle_worker_uses_is_known_only_from_one_that_says_so() -> None:
+    view = a_view(0.06, ())
+    (worker,) = view.workers.values()
+    assert (idle_share(None), idle_share(view)) == (0.0, 0.0)  # it does not say whether it is busy
+    for busy, idle in ((0.5, 0.0), (0.01, 0.06)):
+        beat = {**worker.heartbeat, "busy": busy}
+        assert idle_share(replace(view, workers={1: replace(worker, heartbeat=beat)})) == idle
 
 
 def hot_store(rate: float) -> tuple[MemoryRouteStore, str]:
