@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-START_S, STOP_S = 90, 90
+START_S, STOP_S = 240, 120
 
 
 class Service:

@@ -34,7 +34,7 @@ class Patience:
     Over when nothing has changed for ``quiet_s`` seconds; ``longest_s`` bounds what never comes to rest.
     """
 
-    def __init__(self, quiet_s: float = 45.0, longest_s: float = 600.0, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, quiet_s: float = 90.0, longest_s: float = 600.0, clock: Callable[[], float] = time.monotonic):
         self._quiet_s, self._clock = quiet_s, clock
         self._since = clock()
         self._end = self._since + longest_s
@@ -83,7 +83,7 @@ class Bed:
             for future in self.admin.create_topics(names).values():
                 future.result(30)
             known = lambda: self.admin.list_topics(timeout=5).topics  # noqa: E731
-            until(lambda: all(n.topic in known() for n in names), 20)
+            until(lambda: all(n.topic in known() for n in names), 60)
             _warm(self.kafka.bootstrap, self.topic)
             self.store = RedisRouteStore(self.server.url, "main")
         except BaseException:
@@ -136,7 +136,7 @@ class Bed:
                 **more,
             },
         )
-        until(lambda: self.table() is not None, 40, self.logs)
+        until(lambda: self.table() is not None, 120, self.logs)
 
     def worker(self, group: int, instance: int, **more: Any) -> None:
         name = self.groups[group]
@@ -157,7 +157,7 @@ class Bed:
     def logs(self, last: int = 2500) -> str:
         return "\n".join(f"--- {name}\n{self.log(name)[-last:]}" for name in self.configs)
 
-    def end(self, name: str, within_s: float = 40) -> int:
+    def end(self, name: str, within_s: float = 120) -> int:
         process = self.processes.pop(name)
         process.terminate()
         return process.wait(within_s)
@@ -180,24 +180,26 @@ class Bed:
         self.store.request(asked)
         return asked.id
 
-    def ask(self, kind: str, partition: int, placement: tuple[tuple[int, ...], ...] = ()) -> SplitRequest:
-        """Ask again until it is done or refused: a merge is given up while a lane does not drain in time."""
-        for _ in range(20):
-            ended = self.wait(self.request(kind, partition, 1 + max(len(placement), 1), placement), 60)
-            if ended.state != "aborted":
-                break
-        return ended
+    def ask(
+        self, kind: str, partition: int, placement: tuple[tuple[int, ...], ...] = (), *, lanes: int = 2
+    ) -> SplitRequest:
+        """Ask again until it is done or refused: what a busy machine does not do within the hold limit is given up."""
+        end = time.monotonic() + 180
+        while True:
+            ended = self.wait(self.request(kind, partition, 1 + len(placement) if placement else lanes, placement))
+            if ended.state != "aborted" or time.monotonic() > end:
+                return ended
 
     def state(self, id: str) -> SplitRequest | None:
         return next((r for r in self.store.requests(self.topic) if r.id == id), None)
 
-    def wait(self, id: str, within_s: float = 30) -> SplitRequest:
+    def wait(self, id: str, within_s: float = 120) -> SplitRequest:
         until(lambda: (r := self.state(id)) is not None and r.is_over, within_s, self.logs)
         found = self.state(id)
         assert found is not None
         return found
 
-    def flowing(self, at_least: int = 20, within_s: float = 60) -> None:
+    def flowing(self, at_least: int = 20, within_s: float = 120) -> None:
         """Wait until every group has handled something."""
 
         def is_so() -> bool:

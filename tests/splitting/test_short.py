@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import uuid
 import zlib
 from datetime import timedelta
@@ -23,7 +24,7 @@ from balancer.routing.kafka import KafkaTableLog
 from balancer.routing.memory import MemoryRouteStore
 from balancer.routing.producer import RoutedProducer
 from balancer.routing.settings import RouteSettings
-from tests.chaos.bed import ROOT
+from tests.chaos.bed import ROOT, until
 from tests.peers.kafka import Kafka
 from tests.peers.redis import lease_server
 from tests.splitting.bed import Bed
@@ -65,7 +66,7 @@ def test_splits_and_merges_in_two_groups_keep_every_record_in_order(kafka: Kafka
         bed.producer(0)
         bed.producer(1)
         bed.flowing()
-        assert bed.wait(bed.request("split", 0, 3), 60).state == "done", bed.logs()
+        assert bed.ask("split", 0, lanes=3).state == "done", bed.logs()
         assert bed.ask("merge", 0).state == "done", bed.logs()
         verdict, _ = bed.finish()
         table = bed.table()
@@ -148,7 +149,7 @@ def test_bad_tables_are_refused_and_flow_goes_on(kafka: Kafka, make_topic) -> No
     store = MemoryRouteStore()
     leader = leader_of(kafka, topic, store)
     table = leader.step()
-    settings = settings_for(kafka, topic, lease_ttl=timedelta(seconds=1))
+    settings = settings_for(kafka, topic, lease_ttl=timedelta(seconds=600))  # renewed by hand
     producer = RoutedProducer(settings, store=store, tables=KafkaTableLog(kafka.bootstrap))
     producer.init_transactions()
     bad = {
@@ -179,11 +180,11 @@ def test_a_plain_producer_stops_by_itself_when_the_store_is_silent(kafka: Kafka,
     topic = make_topic(2)
     store = MemoryRouteStore()
     leader_of(kafka, topic, store).step()
-    times = {"message_timeout": timedelta(seconds=0.5), "longest_pause": timedelta(seconds=0.2)}
-    settings = settings_for(kafka, topic, transactional=False, lease_ttl=timedelta(seconds=1), **times)
+    times = {"message_timeout": timedelta(seconds=60), "longest_pause": timedelta(seconds=60)}
+    settings = settings_for(kafka, topic, transactional=False, lease_ttl=timedelta(seconds=600), **times)
     producer = RoutedProducer(settings, store=store, tables=KafkaTableLog(kafka.bootstrap))
     producer.produce(topic, b"v", b"k")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     store.away = True
     producer._keeper.deadline = 0.0
     with pytest.raises(RouteStale, match="may be old"):
@@ -240,12 +241,9 @@ def test_a_relay_carries_a_legacy_topic_over_exactly_once(kafka: Kafka, make_top
     relay = Relay(settings, legacy, producer=routed)
     thread = threading.Thread(target=relay.run)
     thread.start()
-    for _ in range(300):
-        if relay.relayed >= 300:
-            break
-        thread.join(0.1)
+    until(lambda: relay.relayed >= 300, 120)
     relay.stop()
-    thread.join(20)
+    thread.join(60)
     rows = read_all(kafka.bootstrap, topic)
     assert sorted(int(m.value()) for m in rows) == list(range(300))
     for k in range(7):
@@ -257,7 +255,7 @@ def test_a_relay_carries_a_legacy_topic_over_exactly_once(kafka: Kafka, make_top
 
 def headway(config: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headway", *arguments, "--config", str(config)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
 
 
 def settings_file(folder: Path, store: str, bootstrap: str, topic: str, group: str) -> Path:
@@ -282,9 +280,10 @@ def test_split_and_merge_from_the_terminal_under_load_without_serve(kafka: Kafka
         assert json.loads(split.stdout)["state"] == "done"
         table = bed.table()
         assert table is not None and table.lanes_of(0) == (2,)
-        for _ in range(5):  # given up while a busy machine does not drain the lane within the hold limit
+        end = time.monotonic() + 180
+        while time.monotonic() < end:  # given up while a busy machine does not drain the lane within the hold limit
             merge = headway(config, "merge", "--topic", bed.topic, "--partition", "0")
-            if "has not drained" not in merge.stdout + merge.stderr:
+            if merge.returncode == 0:
                 break
         assert merge.returncode == 0 and "done" in merge.stdout, (merge.stdout, merge.stderr, bed.logs())
         table = bed.table()

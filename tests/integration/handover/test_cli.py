@@ -44,6 +44,7 @@ def bed(kafka: Kafka) -> Iterator[Bed]:
                 [groups.{made.group}]
                 topics = ["{made.input}"]
                 assignment = "planned"
+                lease_ttl = "20s"
                 """
             )
         )
@@ -52,7 +53,7 @@ def bed(kafka: Kafka) -> Iterator[Bed]:
 
 def headway(bed: Bed, *arguments: str, code: int = 0) -> str:
     command = [sys.executable, "-m", "headway", *arguments, "--group", bed.group, "--config", str(bed.config)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stdout + done.stderr
 
@@ -92,8 +93,8 @@ def test_a_group_is_adopted_worked_moved_and_released_from_the_terminal(bed: Bed
     producer = ck.Producer({"bootstrap.servers": bed.kafka.bootstrap, "log_level": 0})
     for p in (0, 1):
         producer.produce(bed.input, b"hello", b"key", partition=p)
-    producer.flush(10)
-    until(lambda: _committed(bed) == 2, 30, bed.logs)
+    assert producer.flush(60) == 0
+    until(lambda: _committed(bed) == 2, 120, bed.logs)
     assert json.loads(headway(bed, "release", "--json"))["state"] == "released"
     assert bed.end("w1") == 0
     assert bed.end("w2") == 0
@@ -104,7 +105,7 @@ def test_a_group_is_adopted_worked_moved_and_released_from_the_terminal(bed: Bed
 
 def _committed(bed: Bed) -> int:
     consumer = ck.Consumer({"bootstrap.servers": bed.kafka.bootstrap, "group.id": bed.group, "log_level": 0})
-    rows = consumer.committed([ck.TopicPartition(bed.input, p) for p in (0, 1)], timeout=10)
+    rows = consumer.committed([ck.TopicPartition(bed.input, p) for p in (0, 1)], timeout=60)
     consumer.close()
     return sum(max(0, row.offset) for row in rows)
 

@@ -78,7 +78,7 @@ def test_k20_k21_out_of_range_is_decided_here_and_the_gap_is_counted(pool: Pool)
     pool.write([f"v{i}" for i in range(30)])
     pool.commit_plainly(0, 5)
     for future in pool.admin.delete_records([ck.TopicPartition(pool.topic, 0, 20)]).values():
-        future.result(20)
+        future.result(60)
     pool.plan()
     worker = pool.worker(echo)
     assert [v for part in pool.read(10).values() for v in part] == [f"v{i}" for i in range(20, 30)]
@@ -91,8 +91,8 @@ def test_an_offset_beyond_the_end_waits_for_the_planner_and_then_goes_on_at_the_
     pool.write(["a", "b"])
     pool.commit_plainly(0, 500)
     pool.plan()
-    pool.worker(echo, lease_ttl=timedelta(seconds=1))
-    pool.wait(lambda: pool.committed(0) == 2, 30)
+    pool.worker(echo, lease_ttl=timedelta(seconds=3))
+    pool.wait(lambda: pool.committed(0) == 2)
     pool.write(["c"])
     assert [v for part in pool.read(1).values() for v in part] == ["c"]
 
@@ -137,13 +137,13 @@ def test_l1_founding_fences_ids_that_only_the_broker_knows_and_leaps_over_epochs
     zombie = ck.Producer(
         {"bootstrap.servers": pool.bootstrap, "transactional.id": transactional_id(pool.group, 5), **QUIET}
     )
-    zombie.init_transactions(30)
+    zombie.init_transactions(60)
     zombie.begin_transaction()
     zombie.produce(pool.out, b"from before", partition=0)
     zombie.flush(10)
     pool.commit_plainly(0, 0, commit_metadata(Owner(9, 4, "old"), 77))
     pool.plan()
-    pool.wait(lambda: not pool.store.is_lost(), 60)
+    pool.wait(lambda: not pool.store.is_lost())
     with pytest.raises(ck.KafkaException, match=r"(?i)fenced"):
         zombie.commit_transaction(10)
     pool.write(["a"])
@@ -184,12 +184,12 @@ def test_adopt_and_release_move_a_running_group_there_and_back(pool: Pool) -> No
     assert adopt(parts, dry_run=False, within_s=1).state == "waiting"
     ordinary.close()
     pool.write([f"b{i}" for i in range(20)], 0)
-    outcome = adopt(parts, dry_run=False, within_s=60)
+    outcome = adopt(parts, dry_run=False, within_s=120)
     assert outcome.state == "adopted", outcome
     worker = pool.worker(echo)
     got += [v for part in pool.read(20).values() for v in part]
     assert release(parts, dry_run=True, within_s=1).state == "dry_run"
-    assert release(parts, dry_run=False, within_s=30).state == "released"
+    assert release(parts, dry_run=False, within_s=120).state == "released"
     worker.stop()
     pool.write([f"c{i}" for i in range(20)], 0)
     again = pool.ordinary("legacy-2")
@@ -201,7 +201,14 @@ def test_adopt_and_release_move_a_running_group_there_and_back(pool: Pool) -> No
 def test_brokers_that_do_not_answer_are_given_up_in_time(kafka: Kafka, pool: Pool) -> None:
     pool.create(pool.topic, partitions=1)
     source = PlannedGroup(pool.bootstrap, pool.group, [pool.topic], patience=timedelta(seconds=1))
-    assert source.partitions()[pool.topic][1] == 1
+
+    def answers() -> bool:
+        try:
+            return source.partitions()[pool.topic][1] == 1
+        except (BrokersSilent, ck.KafkaException):
+            return False
+
+    pool.wait(answers)
     kafka.pause()
     try:
         for ask in (source.partitions, source.members):
@@ -211,5 +218,5 @@ def test_brokers_that_do_not_answer_are_given_up_in_time(kafka: Kafka, pool: Poo
             source.transactional_ids()
     finally:
         kafka.resume()
-    pool.wait(lambda: source.partitions()[pool.topic][1] == 1)
+    pool.wait(answers)
     source.close()

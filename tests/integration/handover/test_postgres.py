@@ -60,12 +60,12 @@ def test_each_record_is_in_the_database_once_though_it_went_away_and_the_worker_
     pool.wait(lambda: len(rows()) == 80)
     postgres.stop()
     pool.write([f"{n:03d}" for n in range(40, 60)], 0)
-    worker.thread.join(30)
+    worker.thread.join(120)
     assert isinstance(worker.error, psycopg2.Error), worker.error  # this life is over, and says why
     pool.workers.remove(worker)
     postgres.start()
     pool.worker(lambda r: f"{r.partition}-{r.value.decode()}", sink=sink(), **kind)
-    pool.wait(lambda: len(rows()) >= 100, 60)
+    pool.wait(lambda: len(rows()) >= 100)
     found = rows()
     assert [v for v in found if v.startswith("0-")] == [f"0-{n:03d}" for n in range(60)]
     assert [v for v in found if v.startswith("1-")] == [f"1-{n:03d}" for n in range(40)]

@@ -98,7 +98,7 @@ def test_a_worker_without_a_right_names_it(pool: Pool, kafka: Kafka, rights: Rig
     pool.plan()
     worker = pool.worker(echo, bootstrap_servers=kafka.login_bootstrap, properties=LOGIN)
     pool.write(["v"])
-    pool.wait(lambda: worker.error is not None, 60)
+    worker.thread.join(120)
     assert isinstance(worker.error, BrokerRefused), worker.error
     assert says in str(worker.error)
 

@@ -60,6 +60,7 @@ slo = "10s"
 min_replicas = 3
 max_replicas = 3
 moves_per_hour = 1000
+lease_ttl = "4s"
 [groups.{group}.actuator]
 kind = "process"
 command = ["{python}", "-m", "headway", "worker", "--group", "{group}", "--topics", "{topic}",
@@ -99,7 +100,7 @@ class Served:
         """Return who holds and who gets what, as ``headway plan --live`` says."""
         command = [sys.executable, "-m", "headway", "plan", "--live", "--group", self.bed.group, "--json"]
         done = subprocess.run(
-            [*command, "--config", self.config], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+            [*command, "--config", self.config], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
         )
         return json.loads(done.stdout)["handover"]
 
@@ -126,14 +127,14 @@ def test_serve_plans_starts_workers_moves_and_makes_up_for_the_dead_and_the_slow
     bed = served.bed
     bed.start_flow()
     served.serve()
-    until(lambda: sorted(served.shares().values()) == [2, 2, 2], 90, served.logs)
+    until(lambda: sorted(served.shares().values()) == [2, 2, 2], 240, served.logs)
 
     # a worker dies: fenced, its partitions go on elsewhere, its successor gets its share again by the plan
     view = bed.view()
     assert view is not None
     victim = int(_pids(served)[0])
     os.kill(victim, signal.SIGKILL)
-    until(lambda: sorted(served.shares().values()) == [2, 2, 2] and str(victim) not in _pids(served), 90, served.logs)
+    until(lambda: sorted(served.shares().values()) == [2, 2, 2] and str(victim) not in _pids(served), 240, served.logs)
     moved = served.moves()
     done = [m for m in moved if m["state"] == "done"]
     assert done, moved
@@ -143,16 +144,16 @@ def test_serve_plans_starts_workers_moves_and_makes_up_for_the_dead_and_the_slow
     # a worker is slow: it gives everything to its idle peers
     life = int(_pids(served)[0])
     (bed.folder / f"slow-{life % 30000}").touch()
-    until(lambda: sorted(served.shares().values()) == [0, 3, 3], 90, served.logs)
+    until(lambda: sorted(served.shares().values()) == [0, 3, 3], 240, served.logs)
 
     assert {m["state"] for m in served.live()["moves"]} >= {"done"}
-    until(lambda: all(p["owner"] == p["planned"] for p in served.live()["partitions"]), 90, served.logs)
+    until(lambda: all(p["owner"] == p["planned"] for p in served.live()["partitions"]), 240, served.logs)
 
     # serve itself ends and comes back: nothing stops that is under way, and the workers it starts go on
-    assert bed.end("serve", 60) == 0
+    assert bed.end("serve") == 0
     served.serve()
-    until(lambda: sum(served.shares().values()) == 6, 90, served.logs)
-    _, verdict = bed.finish(within_s=90)
+    until(lambda: sum(served.shares().values()) == 6, 240, served.logs)
+    _, verdict = bed.finish()
     assert verdict.is_clean, f"{verdict}\n{served.logs()}"
     assert verdict.produced > bed.rate  # a second's worth, of a minute
 

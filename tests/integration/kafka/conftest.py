@@ -39,7 +39,7 @@ def make_topic(admin: AdminClient) -> Callable[..., str]:
     def make(partitions: int = 1, name: str | None = None, **config: str) -> str:
         topic = name or f"t-{uuid.uuid4().hex[:10]}"
         for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
-            future.result(30)
+            future.result(60)
         return topic
 
     return make
@@ -52,6 +52,6 @@ def send(kafka: Kafka) -> Callable[[str, int, int], None]:
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 5})
         for _ in range(count):
             producer.produce(topic, b"x", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     return send_records

@@ -45,7 +45,7 @@ def test_asked_and_answered_on_a_terminal(kafka: Kafka, make_topic: MakeTopic, s
 
     def answer(question: str, text: str) -> None:
         nonlocal seen
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while not re.search(question, seen):
             assert time.monotonic() < deadline, seen
             if select.select([ours], [], [], 0.5)[0]:
@@ -61,7 +61,7 @@ def test_asked_and_answered_on_a_terminal(kafka: Kafka, make_topic: MakeTopic, s
         answer("Watch which", "no-such-group")
         answer("neither a group nor a number(.|\n)*Watch which", group)
         answer("Prometheus", "")
-        assert process.wait(60) == 0, seen
+        assert process.wait(120) == 0, seen
     finally:
         process.kill()
         process.wait()

@@ -26,7 +26,7 @@ def member(kafka: Kafka, group: str, topic: str, **more: object) -> Iterator[Con
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": group, "log_level": 0, **more}
     consumer = Consumer(settings)
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not consumer.assignment():
         consumer.poll(0.2)
         assert time.monotonic() < deadline
@@ -64,7 +64,7 @@ def join_share_group(kafka: Kafka, group: str, topic: str) -> None:
 
     body = compact(group) + compact("bWVtYmVyLW9uZS1vZi1vbmU") + struct.pack(">i", 0) + b"\0"
     body += bytes([2]) + compact(topic) + b"\0"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         head = struct.pack(">hhih", 76, 1, 1, 4) + b"test" + b"\0"
         with socket.create_connection(("127.0.0.1", kafka.ports[0]), timeout=10) as s, s.makefile("rb") as reply:

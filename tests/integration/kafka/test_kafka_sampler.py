@@ -27,9 +27,9 @@ def test_the_record_before_the_commit_says_how_long_it_took(kafka: Kafka, make_t
     now_ms = int(time.time() * 1000)
     for partition, age_ms in ((0, 30_000), (0, 20_000), (0, 10_000), (1, 4_000)):
         producer.produce(topic, b"x" * 2000, partition=partition, timestamp=now_ms - age_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
-    sampler = RecordSampler({"bootstrap.servers": kafka.bootstrap}, budget_s=20)
+    sampler = RecordSampler({"bootstrap.servers": kafka.bootstrap}, budget_s=90)
     asked = {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 1, TopicPartition(topic, 2): 0}
     assert sampler.delays_ms(asked, at) == {TopicPartition(topic, 0): 20_000, TopicPartition(topic, 1): 4_000}
 
@@ -44,9 +44,9 @@ def test_a12_markers_and_aborted_records_are_offsets_but_no_records(
         producer.begin_transaction()
         for _ in range(3):
             producer.produce(topic, b"x", partition=0)
-        producer.flush(30)
-        (producer.abort_transaction if i % 5 == 4 else producer.commit_transaction)(30)
-    sampler = RecordSampler({"bootstrap.servers": kafka.bootstrap}, budget_s=20)
+        producer.flush(60)
+        (producer.abort_transaction if i % 5 == 4 else producer.commit_transaction)(60)
+    sampler = RecordSampler({"bootstrap.servers": kafka.bootstrap}, budget_s=90)
     seen = sampler.record_share(TopicPartition(topic, 0), 0, 40)
     assert (seen.records, seen.offsets, seen.share) == (24, 40, 0.6)
     assert sampler.record_share(TopicPartition(topic, 0), 5, 5).share is None
@@ -68,7 +68,7 @@ def test_a12_the_bias_of_a_transactional_topic_is_recorded_beside_its_rates(
         KafkaOffsetSource(properties, clock=lambda: now),
         {},
         topics=(topic, plain),
-        shares=RecordSampler(properties, budget_s=20).record_share,
+        shares=RecordSampler(properties, budget_s=90).record_share,
         clock=lambda: now,
     )
     with closing(recorder):
@@ -77,7 +77,7 @@ def test_a12_the_bias_of_a_transactional_topic_is_recorded_beside_its_rates(
                 producer.begin_transaction()
                 for _ in range(4):
                     producer.produce(topic, b"x", partition=0)
-                producer.commit_transaction(30)
+                producer.commit_transaction(60)
             send(plain, 0, 20)
             report = recorder.tick()
             now += timedelta(minutes=1)

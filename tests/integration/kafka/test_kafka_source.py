@@ -23,6 +23,7 @@ from forecaster.offsets import CountingPolicy, Reset
 from forecaster.stores.base import SeriesKey
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import GroupId, TopicPartition
+from tests.chaos.bed import until
 from tests.peers.kafka import PASSWORD, USER, Kafka
 
 pytestmark = pytest.mark.kafka
@@ -31,14 +32,14 @@ Send = Callable[[str, int, int], None]
 MakeTopic = Callable[..., str]
 
 
-def fast(kafka: Kafka, timeout_s: float = 10) -> BulkReader:
+def fast(kafka: Kafka, timeout_s: float = 30) -> BulkReader:
     properties = {"bootstrap.servers": kafka.bootstrap}
     words = translated(properties)
     assert words is not None
     return FastReader(words, FullReader(properties, timeout_s), timeout_s)
 
 
-def full(kafka: Kafka, timeout_s: float = 10) -> BulkReader:
+def full(kafka: Kafka, timeout_s: float = 30) -> BulkReader:
     return FullReader({"bootstrap.servers": kafka.bootstrap}, timeout_s)
 
 
@@ -49,7 +50,7 @@ def read(kafka: Kafka, make: Callable[..., BulkReader], topics: list[str], *grou
 
 def commit(kafka: Kafka, group: str, topic: str, partition: int, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "log_level": 0})
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         try:
             consumer.commit(offsets=[Wire(topic, partition, offset)], asynchronous=False)
@@ -153,7 +154,7 @@ def test_wrong_credentials_are_refused_by_name_without_the_password(kafka: Kafka
             "sasl.username": USER,
             "sasl.password": password,
         }
-        with closing(KafkaOffsetSource(properties, timeout_s=5)) as source:
+        with closing(KafkaOffsetSource(properties, timeout_s=30)) as source:
             return source.read(["no-such-topic"], [])
 
     assert login(PASSWORD).failures
@@ -185,7 +186,7 @@ def test_what_a_counting_producer_sent_is_what_is_recorded_through_recreation_gr
     clock = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
     first = int(clock.timestamp()) // 60
     store = MemorySeriesStore(clock=lambda: clock)
-    reads = KafkaOffsetSource({}, reader=fast(kafka, 3), clock=lambda: clock, starts_every_s=0)
+    reads = KafkaOffsetSource({}, reader=fast(kafka, 10), clock=lambda: clock, starts_every_s=0)
     recorder = Recorder(
         store,
         reads,
@@ -201,7 +202,7 @@ def test_what_a_counting_producer_sent_is_what_is_recorded_through_recreation_gr
         clock = datetime.fromtimestamp(clock.timestamp() + 60, UTC)
         return answered
 
-    look()
+    assert look()
     send(topic, 0, 100)
     look()  # step 0: 100, 0
     send(topic, 1, 50)
@@ -209,17 +210,14 @@ def test_what_a_counting_producer_sent_is_what_is_recorded_through_recreation_gr
     look()  # step 1: 0, 50; 60 consumed
     for future in admin.create_partitions([NewPartitions(topic, 3)]).values():
         future.result(30)
-    deadline = time.monotonic() + 30
-    while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 3, 90)
     send(topic, 2, 5)
     look()  # step 2: 0, 0, 5 (K19)
     kafka.kill()
     assert not look()  # step 3: nobody answered (A16, K7)
     kafka.restart()
     send(topic, 0, 7)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not look():  # steps 4 …: the leader epoch is another
         assert time.monotonic() < deadline
     back = round(clock.timestamp()) // 60 - first - 1
@@ -227,7 +225,7 @@ def test_what_a_counting_producer_sent_is_what_is_recorded_through_recreation_gr
     look()  # step `back`: 9
     for future in admin.delete_topics([topic]).values():
         future.result(30)
-    time.sleep(1)
+    until(lambda: topic not in admin.list_topics(timeout=30).topics, 90)
     make_topic(3, topic)
     send(topic, 0, 1000)
     look()  # recreated, and already beyond its old end (K15, A9)
