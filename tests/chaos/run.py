@@ -92,7 +92,7 @@ class Chaos:
             with contextlib.suppress(KeyError):
                 self.bed.kafka.resume(int(name))
         elif kind == "broker-restart":
-            self.bed.kafka.restart(int(name))
+            self.bed.kafka.restart(int(name), wait=False)  # another node may be frozen at the moment
 
     def apply(self, event: Event) -> None:
         """Let a fault happen."""
@@ -151,6 +151,8 @@ class Chaos:
                 shutil.rmtree(old)
             time.sleep(min(event.lasts, 1.5))
             bed.server.start()
+        elif not bed.kafka.processes:
+            return  # all brokers are away already
         elif fault is Fault.KILL_BROKER:
             node = self.rnd.choice(list(bed.kafka.processes))
             bed.kafka.kill(node)
@@ -168,10 +170,10 @@ class Chaos:
         for proxy in [*self.proxies.values(), *self.doors.values()]:
             proxy.close()
         kafka = self.bed.kafka
+        for node in kafka.processes:
+            kafka.resume(node)
         for node in range(1, kafka.brokers + 1):
-            if node in kafka.processes:
-                kafka.resume(node)
-            else:
+            if node not in kafka.processes:
                 kafka.restart(node)
 
 

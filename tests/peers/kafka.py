@@ -203,11 +203,12 @@ class Kafka:
         """Let a frozen node go on."""
         self.processes[node].send_signal(signal.SIGCONT)
 
-    def restart(self, node: int = 1, timeout_s: float = 180.0) -> float:
-        """Start a killed node on its old folder and address; return the seconds until it was ready."""
+    def restart(self, node: int = 1, timeout_s: float = 180.0, *, wait: bool = True) -> float:
+        """Start a killed node on its old folder and address; return the seconds until all nodes were ready."""
         began = time.monotonic()
         self._spawn(node)
-        self.wait_ready(timeout_s)
+        if wait:
+            self.wait_ready(timeout_s)
         return time.monotonic() - began
 
     def rss_mib(self, node: int = 1) -> float:
