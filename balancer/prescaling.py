@@ -6,7 +6,6 @@ windows a rule is neutral: it says nothing, not one and not zero.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from balancer.errors import PolicyRefused
 
 LONGEST = timedelta(days=366)
 """Longest window of a cron rule."""
+MAX_FACTOR = 1000.0
+"""Largest factor of an event: whoever writes more has mistyped, and would ask for every member there may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class Rule:
             raise PolicyRefused("replicas is exact; give it or at_least and at_most, not both")
         if self.at_least is not None and self.at_most is not None and self.at_most < self.at_least:
             raise PolicyRefused(f"at_most={self.at_most} must be at least at_least={self.at_least}")
-        if self.factor is not None and not (0 < self.factor < math.inf):
-            raise PolicyRefused(f"factor={self.factor} must be a positive number")
+        if self.factor is not None and not (0 < self.factor <= MAX_FACTOR):
+            raise PolicyRefused(f"factor={self.factor} must be a positive number of at most {MAX_FACTOR:g}")
         if self.override and (self.replicas is None or self.end is None):
             raise PolicyRefused("an override needs replicas and an expiry")
 

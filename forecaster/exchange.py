@@ -231,6 +231,7 @@ def _check(file: Path, frame: pd.DataFrame, offset: int, first_line: int, now: d
     bad = stamps.isna().to_numpy()[codes] | (codes < 0)
     refuse_where(bad, "timestamp", "is not ISO 8601 with a zone, such as 2026-01-05T09:00:00Z")
     start_us = stamps.dt.as_unit("us").astype("int64").to_numpy()[codes]
+    refuse_where(start_us < 0, "timestamp", "lies before 1970; correct the year")
     out = pd.DataFrame({"metric": frame["metric"].astype(str), "group": frame["group"].fillna("").astype(str)})
     for column, least, most, what in (
         ("step_s", 1, DAY_S, "is not a number of seconds that divides a day"),

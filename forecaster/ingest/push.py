@@ -127,6 +127,8 @@ def _checked(topic: str, grid: TimeGrid, rows: Sequence[PushedRow], now: datetim
                 f"{place}: start {start.isoformat()} is not the start of a {grid.step_s} s step; "
                 f"the nearest is {grid.start_of(index).isoformat()}"
             )
+        if index < 0:
+            raise InputRefused(f"{place}: start {start.isoformat()} lies before 1970, where no record of Kafka is from")
         if start > now:
             raise InputRefused(f"{place}: start {start.isoformat()} is in the future (now {now.isoformat()})")
         if not 0 <= row.partition < MAX_PARTITION:

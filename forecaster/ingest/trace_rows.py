@@ -171,6 +171,8 @@ def _seconds(place: Path, line: int, stamp: str) -> int:
     if at.tzinfo is None:
         raise InputRefused(f"{place}:{line}: {stamp} has no zone; write it like {stamp}Z or with an offset")
     since = at - _EPOCH
+    if since.days < 0:
+        raise InputRefused(f"{place}:{line}: {stamp} lies before 1970; correct the year")
     if since.microseconds:
         raise InputRefused(f"{place}:{line}: {stamp} is not a whole second; a step is whole seconds long")
     return since.days * DAY_S + since.seconds

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headway.api.names import keep_slashes
 from headway.api.problems import problem
 from headway.status.metrics import Metrics
 
@@ -88,9 +89,10 @@ class Gate:
             if refused is not None:
                 await refused(scope, receive, watched)
             else:
+                keep_slashes(scope)
                 await self._app(scope, self._limited(receive), watched)
         finally:
-            route = getattr(scope.get("route"), "path", "other")
+            route = getattr(scope.get("route"), "path_format", "other")
             self._metrics.requests.labels(scope["method"], route, str(status)).inc()
             if route != "/v1/events":
                 self._metrics.request_seconds.labels(route).observe(self._monotonic() - started)

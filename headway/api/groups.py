@@ -11,6 +11,7 @@ from starlette.responses import Response
 from balancer.errors import PlanStoreUnavailable
 from forecaster.forecast import Forecast
 from forecaster.topics import GroupId
+from headway.api.names import GROUP
 from headway.api.problems import problem
 from headway.api.series import OF_THE_GROUP, latency, of_the_group, recorded
 from headway.application import Application
@@ -48,13 +49,13 @@ async def groups(app: App) -> Response:
     return as_json(encode({"groups": found, "now": instant(now)}))
 
 
-@router.get("/groups/{group}", summary="One group")
+@router.get(GROUP, summary="One group")
 async def group(group: str, app: App) -> Response:
     """Say how a group stands: mode, rung, gate, what bounds it, and the age of every input."""
     return as_json(encode(group_document(app.view(group), app.clock())))
 
 
-@router.get("/groups/{group}/forecast", summary="Its forecast")
+@router.get(f"{GROUP}/forecast", summary="Its forecast")
 async def forecast(
     group: str,
     app: App,
@@ -79,7 +80,7 @@ async def forecast(
         if horizon is not None and isinstance(result, Forecast):
             steps = int(parse_duration(horizon) // result.step)
         if levels is not None:
-            wanted = tuple(float(part) for part in levels.split(","))
+            wanted = tuple(_level(part) for part in levels.split(","))
         if isinstance(result, Forecast) and wanted is not None:
             for level in wanted:
                 result.level_index(level)
@@ -93,14 +94,21 @@ async def forecast(
     return as_json(body)
 
 
-@router.get("/groups/{group}/plan", summary="Its plan")
+def _level(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"levels: {text!r} is no quantile level; write them like .5,.9,.95") from None
+
+
+@router.get(f"{GROUP}/plan", summary="Its plan")
 async def plan(group: str, app: App) -> Response:
     """Return the members over the horizon, with the reasons and what bounds them."""
     app.view(group)
     return as_json(app.board.rendered(group, "plan", plan_view))
 
 
-@router.get("/groups/{group}/decisions", summary="What it decided")
+@router.get(f"{GROUP}/decisions", summary="What it decided")
 def decisions(
     group: str,
     app: App,
@@ -123,7 +131,7 @@ def decisions(
     return as_json(encode({"decisions": [decision_document(d, inputs=inputs) for d in found], "stale": stale}))
 
 
-@router.get("/groups/{group}/scaler", summary="The number for a scaler")
+@router.get(f"{GROUP}/scaler", summary="The number for a scaler")
 async def scaler(group: str, app: App) -> Response:
     """Return the planned number of members with its age; 503 rather than a guess when there is none fresh enough."""
     view = app.view(group)
@@ -141,14 +149,14 @@ async def scaler(group: str, app: App) -> Response:
     return as_json(encode({"replicas": plan.replicas, "age_s": round(max(age, 0.0), 3)}))
 
 
-@router.get("/groups/{group}/moves", summary="Moves under way")
+@router.get(f"{GROUP}/moves", summary="Moves under way")
 def moves(group: str, app: App) -> Response:
     """Return hand-overs and splits that are under way or ended lately."""
     app.view(group)
     return as_json(encode({"moves": app.moves(group)}))
 
 
-@router.get("/groups/{group}/series", summary="What was recorded")
+@router.get(f"{GROUP}/series", summary="What was recorded")
 def series(
     group: str,
     app: App,

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from forecaster.ingest.push import MAX_PARTITION, PushedRow, push
 from headway.api.groups import App, as_json
+from headway.api.names import GROUP
 from headway.api.problems import problem
 from headway.configuration.durations import parse_duration
 from headway.configuration.sections import Mode
@@ -34,7 +35,7 @@ class ModeBody(_Strict):
     mode: Mode
 
 
-@router.put("/groups/{group}/mode", summary="Set the mode")
+@router.put(f"{GROUP}/mode", summary="Set the mode")
 def put_mode(group: str, body: ModeBody, app: App, actor: Actor = "api") -> Response:
     """Set off, recommend, shadow or act; act is refused (409) while a gate is closed, with the reasons."""
     app.set_mode(group, body.mode, actor, app.clock())
@@ -48,7 +49,7 @@ class PauseBody(_Strict):
     duration: Annotated[str | None, Field(alias="for")] = None
 
 
-@router.put("/groups/{group}/pause", summary="Pause or resume")
+@router.put(f"{GROUP}/pause", summary="Pause or resume")
 def put_pause(group: str, body: PauseBody, app: App, actor: Actor = "api") -> Response:
     """Stop or resume acting; the group ``*`` is everybody."""
     if group != ALL:
@@ -57,12 +58,12 @@ def put_pause(group: str, body: PauseBody, app: App, actor: Actor = "api") -> Re
     try:
         duration = None if body.duration is None else parse_duration(body.duration)
         until = None if duration is None else now + duration
+        if body.paused:
+            app.operations.pause(group, actor, now, duration)
+        else:
+            app.operations.resume(group, actor, now)
     except (ValueError, OverflowError) as error:
         return problem(422, "Not understood", f"for: {error}")
-    if body.paused:
-        app.operations.pause(group, actor, now, duration)
-    else:
-        app.operations.resume(group, actor, now)
 
     def note(view: GroupView) -> None:
         view.paused, view.paused_until = body.paused, until if body.paused else None
@@ -79,7 +80,7 @@ class ApprovalBody(_Strict):
     version: Annotated[int | None, Field(ge=0, le=2**53)] = None
 
 
-@router.post("/groups/{group}/approvals", summary="Approve a plan")
+@router.post(f"{GROUP}/approvals", summary="Approve a plan")
 def post_approval(group: str, body: ApprovalBody, app: App, actor: Actor = "api") -> Response:
     """Approve the latest plan, or say that the named one has been replaced (409)."""
     app.view(group)
@@ -171,7 +172,7 @@ class WhatIfBody(_Strict):
     """Instead of a plan: what this span of the recorded past would have cost; ``{}`` is the last four weeks."""
 
 
-@router.post("/groups/{group}/plan", summary="What if")
+@router.post(f"{GROUP}/plan", summary="What if")
 async def what_if(group: str, body: WhatIfBody, request: Request, app: App) -> Response:
     """Plan again under other assumptions; nothing changes. Bounded: 429 when too many are under way."""
     app.view(group)

@@ -16,6 +16,7 @@ from forecaster.forecast import Forecast
 from forecaster.stores.base import SeriesKey
 from forecaster.topics import GroupId
 from headway.api.groups import App, as_json
+from headway.api.names import GROUP
 from headway.api.problems import problem
 from headway.api.series import MAX_CELLS
 from headway.application import Application
@@ -75,7 +76,7 @@ def get_overview(app: App) -> Response:
     return as_json(encode(overview(app, app.clock())))
 
 
-@router.get("/groups/{group}/heatmap", summary="Partitions over time")
+@router.get(f"{GROUP}/heatmap", summary="Partitions over time")
 def heatmap(
     group: str,
     app: App,
@@ -171,7 +172,7 @@ def _ahead(forecast: Forecast, bin_s: int, columns: int, capacity: float | None,
     }
 
 
-@router.get("/groups/{group}/assignment", summary="Who owns what")
+@router.get(f"{GROUP}/assignment", summary="Who owns what")
 async def assignment(group: str, app: App, since: Annotated[str | None, Query()] = None) -> Response:
     """Return members with their partitions and loads, the skew, and the changes of owners that were seen."""
     view = app.view(group)
@@ -187,7 +188,7 @@ async def assignment(group: str, app: App, since: Annotated[str | None, Query()]
     return as_json(encode(document))
 
 
-@router.get("/groups/{group}/windows", summary="Pre-scaling on the time axis")
+@router.get(f"{GROUP}/windows", summary="Pre-scaling on the time axis")
 def windows(group: str, app: App, start: Start = None, to: End = None) -> Response:
     """Return when each pre-scaling window and event of a group begins and ends within a range."""
     app.view(group)
@@ -202,7 +203,7 @@ def windows(group: str, app: App, start: Start = None, to: End = None) -> Respon
     return as_json(encode({"windows": rows}))
 
 
-@router.get("/groups/{group}/timeline", summary="Decisions that changed something")
+@router.get(f"{GROUP}/timeline", summary="Decisions that changed something")
 def timeline(group: str, app: App, since: Annotated[str | None, Query()] = None) -> Response:
     """Return the decisions that differ from the one before, oldest first; each in full is under ``decisions``."""
     view = app.view(group)
@@ -220,7 +221,7 @@ def timeline(group: str, app: App, since: Annotated[str | None, Query()] = None)
     return as_json(encode({"group": view.name, "changes": app.timeline.decisions(group, start)}))
 
 
-@router.get("/groups/{group}/expected", summary="What was expected")
+@router.get(f"{GROUP}/expected", summary="What was expected")
 def expected(
     group: str,
     app: App,
@@ -265,7 +266,7 @@ def expected(
     return as_json(encode({"topic": chosen, "unit": "records/s", "lead_s": lead_s, "origin": made, "points": points}))
 
 
-@router.get("/groups/{group}/quality", summary="May the forecast be trusted")
+@router.get(f"{GROUP}/quality", summary="May the forecast be trusted")
 def quality(group: str, app: App, topic: Topic = None) -> Response:
     """Return error and coverage of the last week's forecasts by lead and by hour of week, and the worst hours."""
     view = app.view(group)

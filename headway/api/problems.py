@@ -15,6 +15,12 @@ from forecaster.errors import ForecasterError, InputRefused, SampleRejected, Sou
 from headway.errors import Forbidden, HeadwayError, NotReady, SettingsRefused, UnknownGroup
 
 RETRY_AFTER_S = 5
+_REMEDY = {
+    400: "the body cannot be read; send JSON in UTF-8",
+    404: "there is nothing at this address; /docs lists what there is, and a slash within a name is written %2F",
+    405: "this address does not take that method; /docs lists those that it takes",
+}
+"""What to do where the framework itself refuses."""
 
 
 def problem(status: int, title: str, detail: str, *, headers: dict[str, str] | None = None, **more: Any) -> Response:
@@ -55,7 +61,8 @@ def install(app: FastAPI) -> None:
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         headers = dict(error.headers) if error.headers else None
-        return problem(error.status_code, str(error.detail), str(error.detail), headers=headers)
+        title = str(error.detail)
+        return problem(error.status_code, title, _REMEDY.get(error.status_code, title), headers=headers)
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

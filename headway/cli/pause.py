@@ -44,7 +44,10 @@ def command(
         if resume:
             operations.resume(scope, by, utc_now())
         else:
-            until = operations.pause(scope, by, utc_now(), length).until
+            try:
+                until = operations.pause(scope, by, utc_now(), length).until
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--for") from error
     state = "running" if resume else "paused"
     shown = None if until is None else instant(until)
     if json:

@@ -127,7 +127,7 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
     with store_url(settings) as url:
         store, plans = open_series(settings, url), open_plans(settings, url)
         try:
-            recorded = sources.Recorded(store, open_forecasts(settings, store))
+            recorded = sources.Recorded(store, open_forecasts(settings, store), settings.store_place)
             history = recorded.history(topics[0])
             kept = plans.learned(GroupId(group), CAPACITY)
             if policy.capacity_per_member is None and kept and kept.get("records_per_s"):

@@ -139,17 +139,18 @@ def recorded(config: Path | None, days: Days | None = None) -> Iterator[Recorded
         store = open_series(settings, url)
         try:
             calendar = None if days is None else days.calendar
-            yield Recorded(store, open_forecasts(settings, store, calendar=calendar))
+            yield Recorded(store, open_forecasts(settings, store, calendar=calendar), settings.store_place)
         finally:
             store.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Recorded topics and their forecasts."""
+    """Recorded topics and their forecasts; ``place`` says where the store is, for whoever looked into another one."""
 
     store: SeriesStore
     service: ForecastService
+    place: str = "this store"
 
     def end(self, topic: str) -> datetime:
         """Return where the record of a topic ends: the origin when nobody says another.
@@ -168,7 +169,7 @@ class Recorded:
         if meta is None or meta.last_index is None:
             near = difflib.get_close_matches(topic, self.store.topics(), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "headway ingest loads one, headway serve records"
-            raise InputRefused(f"no topic {topic!r} is recorded; {hint}")
+            raise InputRefused(f"no topic {topic!r} is recorded in {self.place}; {hint}")
         return TimeGrid(meta.step_s).start_of(meta.last_index + 1)
 
     def health(self, topic: str, now: datetime) -> dict[str, Any]:
@@ -196,10 +197,15 @@ class Recorded:
     def history(self, topic: str, at: datetime | None = None) -> ArrivalSeries:
         """Return the last eight weeks of a topic up to an instant; raises as :meth:`end` does."""
         from forecaster.errors import InputRefused
+        from headway.configuration.durations import instant as written
 
         history = self.service.history(topic, at or self.end(topic))
         if history is None or not history.known.any():
-            raise InputRefused(f"{topic}: nothing is recorded in the eight weeks before {at or self.end(topic)}")
+            raise InputRefused(
+                f"{topic}: no arrivals are recorded in the eight weeks before {written(at or self.end(topic))} in "
+                f"{self.place}; while headway serve runs the first come after three steps, and headway ingest or "
+                "import loads a history"
+            )
         return history
 
 

@@ -86,7 +86,7 @@ def look(source: ClusterSource, wait: Callable[[], None], only: Sequence[str] = 
 
 def _seen(name: GroupId, kind: str, topics: tuple[str, ...], before: OffsetReading, after: OffsetReading) -> SeenGroup:
     if not topics:
-        why = "has not committed yet: start its consumers, or name its topics by hand"
+        why = "has not committed yet: let its consumers read a record, or name its topics by hand"
         return SeenGroup(str(name), kind, (), why=why)
     samples = {tp: sample for tp, sample in after.samples.items() if tp.topic in topics}
     lags, arrivals, consumed = [], [], []
@@ -198,16 +198,21 @@ def _section(group: SeenGroup) -> list[str]:
     comment = f"# {', '.join(facts)}" + (f"; {group.why}" if group.why else "")
     mark = "" if group.topics else "# "
     topics = ", ".join(text_of(topic) for topic in group.topics) or '"…"'
-    most = max(group.partitions, 1)
+    most = str(group.partitions) if group.partitions else "…"
+    target = group.name if _TARGET.fullmatch(group.name) else "…"
     return [
         comment,
         f"{mark}[groups.{key_of(group.name)}]",
         f"{mark}topics = [{topics}]",
         "# capacity_per_member = 500.0     # records/s of one member; absent: learned from busy hours",
-        f"{mark}max_replicas = {most}{' ' * max(1, 16 - len(str(most)))}# more members than partitions would be idle",
+        f"{mark}max_replicas = {most:<16}# more members than partitions would be idle",
         '# actuator = { kind = "kubernetes", resource = "deployments", namespace = "default", '
-        f"name = {text_of(group.name)} }}",
+        f"name = {text_of(target)} }}",
     ]
+
+
+_TARGET = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+"""What Kubernetes takes as the name of a Deployment; a group may have any."""
 
 
 def chosen(groups: Sequence[SeenGroup], answer: str) -> list[SeenGroup]:

@@ -193,6 +193,11 @@ class Settings(Section):
         user, host = parts.username or "", parts.netloc.rpartition("@")[2]
         return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}").geturl()
 
+    @property
+    def store_place(self) -> str:
+        """Where the store is, as a person would say it, without its password."""
+        return self.store.url or f"the embedded store in {self.state_folder / 'store'}"
+
     def kafka_properties(self) -> dict[str, str | int | float | bool]:
         """Return librdkafka properties, the password included."""
         properties = dict(self.kafka.properties)

@@ -73,7 +73,7 @@ def _settings(settings: Settings) -> Iterator[Check]:
 
 
 def _store(settings: Settings, open_store: Callable[[], SeriesStore]) -> Iterator[Check]:
-    where = settings.store.url or f"embedded in {settings.state_folder / 'store'}"
+    where = settings.store_place
     started = time.perf_counter()
     try:
         store = open_store()

@@ -74,7 +74,15 @@ class Operations:
         self._audit.write(now, by, "mode", group, {"mode": str(mode)})
 
     def pause(self, scope: str, by: str, now: datetime, duration: timedelta | None = None) -> Pause:
-        """Stop acting for one group, or for all with scope ``"*"``; for a while, or until it is lifted."""
+        """Stop acting for one group, or for all with scope ``"*"``; for a while, or until it is lifted.
+
+        Raises
+        ------
+        ValueError
+            If the while has no length: it would be over before anybody looked.
+        """
+        if duration is not None and duration <= timedelta(0):
+            raise ValueError("a pause of no length pauses nothing; say 2h, or leave it out to pause until it is lifted")
         until = None if duration is None else now + duration
         value = {"until": None if until is None else instant(until), "by": by, "at": instant(now)}
         self._plans.set_setting(scope, "pause", value)

@@ -63,9 +63,9 @@ def recorded_states(
         for p in range(count):
             lag_now, rate, why = _last(lag[p], k[p]), _rate(arrivals[p], a[p], rate_steps, step_s), None
             if rate is None:
-                why = f"nothing has been recorded for {window * step_s} s"
+                why = f"no arrivals are recorded of the last {window * step_s} s; they begin two steps after the start"
             elif lag_now is None:
-                why = f"no lag of {group} has been recorded for {window * step_s} s"
+                why = f"no lag of {group} is recorded of the last {window * step_s} s"
             elif judged[p] in (Condition.STUCK, Condition.STALLED, Condition.OFFSET_AHEAD):
                 why = f"{judged[p]}: {_REMARKS[judged[p]]}"
             found[TopicPartition(topic, p)] = PartitionState(

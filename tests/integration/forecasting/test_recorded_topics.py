@@ -68,14 +68,19 @@ def test_a_recorded_topic_from_first_forecast_to_its_own_model(
 
 def test_an_unknown_topic_is_refused_with_the_nearest(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["forecast", "--topic", "order", "--horizon", "1h", "--config", str(config)]) == 1
-    assert "no topic 'order' is recorded; did you mean 'orders'?" in capsys.readouterr().err
+    assert (
+        f"no topic 'order' is recorded in {load(config, {}).store_place}; did you mean 'orders'?"
+        in capsys.readouterr().err
+    )
     early = END - timedelta(days=300)
     args = ["backtest", "--topic", "nothing-like-it", "--horizon", "1h", "--origins", "1", "--config", str(config)]
     assert main(args) == 1
     assert "headway ingest loads one" in capsys.readouterr().err
     at = ["--origin", early.isoformat(), "--method", "grid"]
     assert main(["forecast", "--topic", "orders", "--horizon", "1h", "--config", str(config), *at]) == 1
-    assert "nothing is recorded in the eight weeks before" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"no arrivals are recorded in the eight weeks before {early:%Y-%m-%dT%H:%M:%SZ} in" in said
+    assert "headway ingest or import loads a history" in said
 
 
 def test_one_source_is_insisted_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,6 +101,7 @@ def test_limits_hold_against_every_rule():
         ({"to": "2026-01-05T10:00:00Z", "replicas": 1, "at_least": 2}, "not both"),
         ({"to": "2026-01-05T10:00:00Z", "at_least": 3, "at_most": 2}, "at_most=2"),
         ({"to": "2026-01-05T10:00:00Z", "factor": 0}, "positive"),
+        ({"to": "2026-01-05T10:00:00Z", "factor": 1e308}, "at most 1000"),
         ({"to": "2026-01-05T10:00:00Z", "factor": float("nan")}, "positive"),
         ({"to": "2026-01-05T10:00:00Z", "factor": "2"}, "must be a number"),
         ({"to": "2026-01-05T10:00:00Z", "factor": 2, "name": 5}, "must be text"),

@@ -91,6 +91,7 @@ def test_a_csv_says_what_it_holds(tmp_path: Path) -> None:
     [
         ("2026-01-05T09:00:00,arrivals,,60,0,5", r"in.csv:3: timestamp .* zone"),
         ("yesterday,arrivals,,60,0,5", r"in.csv:3: timestamp 'yesterday'"),
+        ("1926-01-05T09:00:00Z,arrivals,,60,0,5", r"in.csv:3: timestamp .* before 1970"),
         ("2026-01-05T09:00:30Z,arrivals,,60,0,5", r"in.csv:3: timestamp .* start of a step"),
         ("2026-01-05T09:01:00Z,arrivals:hourly_sum,,60,0,5", r"in.csv:3: timestamp .* start of an hour"),
         ("2026-01-05T09:00:00Z,arrivals:daily,,60,0,5", r"in.csv:3: metric 'arrivals:daily' .*:hourly_sum"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -53,6 +54,19 @@ def test_unknown_group_is_404_with_the_nearest_names(client):
     assert "did you mean orders?" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("name", ["team/orders", "a/b/c d", "Bücher/日本", "50%", "."])
+def test_a_group_may_be_called_whatever_kafka_takes(application, client, name):
+    application.board.add(name, ("orders",))
+    written = quote(name, safe="").replace(".", "%2E")
+    assert client.get(f"/v1/groups/{written}").json()["group"] == name
+    assert client.get(f"/v1/groups/{written}/decisions").status_code == 200
+    paused = client.put(f"/v1/groups/{written}/pause", json={"for": "2h"})
+    assert paused.json()["group"] == name
+    assert application.operations.paused(name, NOW) is not None
+    unknown = client.get(f"/v1/groups/{written}/nothing")
+    assert (unknown.status_code, "/docs lists" in unknown.json()["detail"]) == (404, True)
+
+
 def test_forecast_by_partition_and_topic(application, client):
     put(application, forecasts={"orders": a_forecast()})
     body = client.get("/v1/groups/orders/forecast?horizon=10m&levels=.5,.95").json()
@@ -77,7 +91,7 @@ def test_d2_too_little_history_is_an_answer_with_reason_and_instant(application,
     assert client.get("/v1/groups/bills/forecast").json()["values"] is None  # nothing yet is an answer too
 
 
-@pytest.mark.parametrize("query", ["levels=.7", "levels=x", "horizon=5", "horizon=soon", "by=member"])
+@pytest.mark.parametrize("query", ["levels=.7", "levels=x", "levels=.5,", "horizon=5", "horizon=soon", "by=member"])
 def test_a_forecast_query_that_cannot_be_meant_is_422(application, client, query):
     put(application, forecasts={"orders": a_forecast()})
     assert client.get(f"/v1/groups/orders/forecast?{query}").status_code == 422
@@ -140,6 +154,8 @@ def test_mode_pause_approve_and_their_audit(application, client):
     assert paused == {"group": "*", "state": "paused", "until": "2026-01-05T11:00:00Z"}
     assert application.operations.paused("bills", NOW) is not None
     assert application.operations.paused("bills", NOW + timedelta(hours=2)) is None
+    refused = client.put("/v1/groups/*/pause", json={"for": "0s"})
+    assert (refused.status_code, "pauses nothing" in refused.text) == (422, True)
     assert client.put("/v1/groups/*/pause", json={"paused": False}).json()["state"] == "running"
     assert application.operations.paused("bills", NOW) is None
     assert client.post("/v1/groups/orders/approvals", json={}).status_code == 409
@@ -188,6 +204,7 @@ def test_push_is_idempotent_and_reads_back(application, client):
         ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:00Z", "count": -1}]}, 422, "count"),
         ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T09:10:00Z", "count": 1}]}, 422, "future"),
         ("orders", {"step_s": 60, "rows": [{"start": "2026-01-05T08:58:00Z", "count": 1}] * 2}, 422, "given twice"),
+        ("orders", {"step_s": 60, "rows": [{"start": "0001-01-01T00:00:00Z", "count": 1}]}, 422, "before 1970"),
         ("orders", {"step_s": 60, "rows": []}, 422, "rows"),
         ("orders", {"step_s": 60, "row": []}, 422, "row"),
     ],
@@ -196,6 +213,15 @@ def test_push_refusals_say_why(client, topic, body, status, said):
     answer = client.post(f"/v1/topics/{topic}/arrivals", json=body)
     assert answer.status_code == status
     assert said in answer.json()["detail"]
+
+
+def test_what_the_framework_refuses_says_what_to_do(client):
+    broken = client.post(
+        "/v1/topics/orders/arrivals", content=b"\xff\xfe{", headers={"Content-Type": "application/json"}
+    )
+    assert (broken.status_code, broken.json()["detail"]) == (400, "the body cannot be read; send JSON in UTF-8")
+    assert "takes" in client.patch("/v1/groups").json()["detail"]
+    assert "/docs" in client.get("/v1/nothing").json()["detail"]
 
 
 def test_weeks_pushed_at_once_are_history_and_one_bad_row_refuses_them_all(application, client):

@@ -46,10 +46,10 @@ def test_a15_a24_the_last_good_value_holds_while_it_is_young_then_it_is_unknown(
     old = store(arrivals=[[60, *[None] * 9]], lag=[[7, *[None] * 9]])
     state = recorded_states(old, GROUP, ["orders"], NOW)[TopicPartition("orders", 0)]
     assert (state.lag, state.arrival_rate) == (None, None)
-    assert state.why == "nothing has been recorded for 300 s"
+    assert state.why == "no arrivals are recorded of the last 300 s; they begin two steps after the start"
     pushed = store(arrivals=[[60, 60, 60]])
     state = recorded_states(pushed, GROUP, ["orders"], NOW)[TopicPartition("orders", 0)]
-    assert (state.arrival_rate, state.why) == (1.0, "no lag of billing has been recorded for 300 s")
+    assert (state.arrival_rate, state.why) == (1.0, "no lag of billing is recorded of the last 300 s")
 
 
 def test_a13_a_stuck_partition_says_so_and_a_commit_beyond_the_end_too() -> None:

@@ -49,7 +49,7 @@ def test_two_looks_tell_lag_and_rates():
     assert (orders.topics, orders.partitions) == (("orders", "refunds"), 2)
     assert (orders.lag, orders.arrivals, orders.consumed) == (2000 - 1700 + 100, 100.0, 80.0)
     assert (idle.lag, idle.arrivals) == (990, 0.0)
-    assert new.topics == () and "start its consumers" in new.why and new.lag is None
+    assert new.topics == () and "let its consumers read a record" in new.why and new.lag is None
 
 
 def test_what_retention_took_is_no_lag():
@@ -76,6 +76,14 @@ def test_the_file_is_read_back_and_nothing_acts(tmp_path):
     assert settings.policy("orders").max_replicas == 12 and settings.grid("orders").timezone == "Europe/Berlin"
     assert settings.kafka_properties() == {"bootstrap.servers": "kafka:9092", "security.protocol": "SSL"}
     assert settings.store_url() is None and "# [groups.new]" in text
+
+
+def test_what_is_commented_out_holds_when_somebody_takes_the_mark_away():
+    groups = [SeenGroup("Bücher 日本", "classic", ("t.1",), 3), SeenGroup("new", "classic", (), why="not yet")]
+    text = configuration(groups, brokers="kafka:9092")
+    assert "# max_replicas = … " in text, "a group whose partitions nobody knows is not held to one member"
+    assert 'name = "Bücher' not in text, "no name that Kubernetes refuses"
+    assert 'name = "new"' in text
 
 
 def test_with_a_store_of_its_own():

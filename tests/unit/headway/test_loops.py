@@ -52,7 +52,7 @@ def test_a_group_is_seen_by_its_records_while_they_are_young(application, target
     application.clock = lambda: NOW + timedelta(minutes=10)
     later = observer.observe("orders").partitions
     assert later[TopicPartition("orders", 0)].arrival_rate is None
-    assert "nothing has been recorded" in later[TopicPartition("orders", 0)].why
+    assert "no arrivals are recorded" in later[TopicPartition("orders", 0)].why
 
 
 def test_a_turn_plans_acts_and_is_shown(application, runner, target):

@@ -96,6 +96,8 @@ def test_pause_has_an_end_and_can_be_lifted(capsys, config):
     assert lifted["state"] == "running"
     assert run(capsys, "pause", "--config", config)[0] == 2
     assert run(capsys, "pause", "--all", "--for", "2", "--config", config)[0] == 2
+    code, _, err = run(capsys, "pause", "--all", "--for", "0s", "--config", config)
+    assert (code, "pauses nothing" in err) == (2, True)
 
 
 def test_nothing_to_approve_is_said(capsys, config):

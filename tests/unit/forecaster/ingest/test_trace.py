@@ -100,6 +100,7 @@ def test_decimals_are_refused_only_for_whole_records_and_rounded_on_request(tmp_
         ([row(0), row(1, "inf")], r":3: inf is not finite"),
         ([row(0), "2026-01-05T09:01:00,s,1"], r":3: .* has no zone"),
         ([row(0), "yesterday,s,1"], r":3: 'yesterday' is no ISO 8601 time"),
+        ([row(0), "1926-01-05T09:01:00Z,s,1"], r":3: .* before 1970"),
         ([row(0), "2026-01-05T09:01:00.5Z,s,1"], r":3: .* not a whole second"),
         ([row(0), row(1) + ",4"], r":3: .* is not a row of"),
         ([row(0), "2026-01-05T09:01:00Z,1"], r":3: .* is not a row of"),
