@@ -229,8 +229,9 @@ def _splits(
             key, rate = hot.keys.get(too_hot, (None, float(loads[slots.index(too_hot)])))
             who = f"key {key}" if key is not None else f"slot {too_hot}"
             refused = (
-                f"{who} alone takes {rate / capacity:.0%} of a member; a split cannot divide a key. Name a finer order "
-                "(order_by), or compute in parallel and apply its effects in sequence by one owner"
+                f"{who} alone takes {rate / capacity:.0%} of a member; a split cannot divide a key. Produce "
+                "with the finer key that order is needed by (customer and account, say), or compute in parallel and "
+                "apply its effects in sequence by one owner"
             )
         elif not placement:
             continue

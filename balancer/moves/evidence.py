@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from balancer.moves.routed_topic import LogEnd, TopicWorld, unexplained
+from balancer.moves.routed_topic import LONGEST_TRANSACTION_S, LogEnd, TopicWorld, unexplained
 from balancer.routing.base import RouteStore
 from balancer.routing.table import Fence, Kind, Phase, SlotTable, Transition
 
@@ -35,6 +35,8 @@ class Watch:
     fence: Fence | None = None
     """A merge's F and G, measured and not written yet: it is written when the lane is drained, with START."""
     visible_end: int | None = None
+    open_since: float | None = None
+    """When a transaction was first seen open below F; None before."""
     end: LogEnd | None = None
     looked: float = 0.0
     tidied: bool = False
@@ -208,6 +210,13 @@ class Evidence:
         where = f"{table.topic}:{t.source}"
         if watch.visible_end is None:
             watch.visible_end = self._world.visible_end(t.source, min(cut, end.end), end.start)
+            if watch.visible_end is None:
+                watch.open_since = now if watch.open_since is None else watch.open_since
+                if now - watch.open_since > LONGEST_TRANSACTION_S:
+                    self._alarm(
+                        f"a transaction below {cut} on {where} hangs: open for over {LONGEST_TRANSACTION_S:g} s, and "
+                        "no group drains past it. Find it with kafka-transactions.sh find-hanging, end it with abort"
+                    )
         done = self._committed(left, t.source, end.start)
         if end.end < cut:
             self._alarm(f"{where} was cut back from {cut} to {end.end}: records are lost")

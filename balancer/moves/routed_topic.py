@@ -27,6 +27,9 @@ from balancer.routing.table import SlotTable
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
+LONGEST_TRANSACTION_S = 900.0
+"""The brokers' ``transaction.max.timeout.ms`` as it comes: they abort by themselves what stays open for longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
@@ -106,8 +109,7 @@ class RoutedTopic:
     bootstrap_servers, topic, properties
         Where, and what.
     idle_after_s
-        An unknown producer that has written nothing for this long is taken for gone: the brokers' longest
-        transaction time-out (``transaction.max.timeout.ms``, 15 minutes by default).
+        An unknown producer that has written nothing for this long is taken for gone.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class RoutedTopic:
         topic: str,
         properties: Mapping[str, Any] | None = None,
         *,
-        idle_after_s: float = 900.0,
+        idle_after_s: float = LONGEST_TRANSACTION_S,
     ) -> None:
         self.topic = topic
         self._properties = client_properties(bootstrap_servers, properties)

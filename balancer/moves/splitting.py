@@ -1,7 +1,7 @@
 """The leader of one routed topic: carries splits and merges through, step by durable step.
 
 Every step is a table with a higher epoch in the table topic; the store's cache and the producers follow. A leader that
-ends leaves a table from which another goes on: F and G are fixed once, acknowledgements and drains are asked again.
+ends leaves a table from which another goes on: acknowledgements, drains and, before START, F and G are asked again.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_a_key_hotter_than_a_member_is_refused_with_the_offer() -> None:
     shares[slot] = 1.0
     (split,) = plan(peak_at(0, 150.0), shares=shares, hot_keys={slot: ("eve", 140.0)})
     assert split.refused is not None and split.placement == ()
-    assert "key eve alone takes 140% of a member" in split.refused and "order_by" in split.refused
+    assert "key eve alone takes 140% of a member" in split.refused and "with the finer key" in split.refused
     assert due([split], NOW) == ()
     (shown,) = proposals_of("orders", [split])
     assert shown.kind == "key" and "not split" in shown.text

@@ -48,6 +48,8 @@ class MemoryWorld:
     wrong: str | None = None
     others: frozenset[str] = frozenset()
     fences: int = 0
+    starts: dict[int, int] = field(default_factory=dict)
+    """Partition → first offset that retention has left."""
 
     def __post_init__(self) -> None:
         self.logs = [[] for _ in range(self.count)]
@@ -65,7 +67,7 @@ class MemoryWorld:
             self.logs.append([])
 
     def ends(self, partitions: Iterable[int]) -> dict[int, LogEnd]:
-        return {p: LogEnd(len(self.logs[p]), 0) for p in partitions}
+        return {p: LogEnd(len(self.logs[p]), 0, self.starts.get(p, 0)) for p in partitions}
 
     def route_ids(self) -> frozenset[str]:
         return frozenset(self.epochs)
@@ -227,7 +229,7 @@ class Group:
         if partition >= self.table.partitions and (partition not in used or partition in self.table.gated(self.name)):
             return
         mine = self.world.offsets.setdefault(self.name, {})
-        at, log = mine.get(partition, 0), self.world.logs[partition]
+        at, log = max(mine.get(partition, 0), self.world.starts.get(partition, 0)), self.world.logs[partition]
         while most and at < len(log) and log[at].state != "open":
             entry = log[at]
             at += 1

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from balancer.moves.routed_topic import LogEnd
+from balancer.moves.routed_topic import LONGEST_TRANSACTION_S, LogEnd
 from balancer.moves.splitting import REQUESTS_KEPT, SplitLimits, TopicLeader
 from balancer.routing.base import Registration, SplitRequest
 from balancer.routing.errors import LeaderSuperseded, RoutingError, SplitRefused
@@ -350,8 +350,8 @@ def test_a_topic_that_was_created_again_begins_anew():
     assert "created again" in desk.leader.alarms[0]
 
 
-def test_data_loss_on_the_source_is_an_alarm_and_no_dead_end():
-    desk = Desk()
+def started(desk):
+    """Take a split of partition 0 up to START, with records below F that nobody has read; return its group."""
     desk.leader.step()
     producer = Producer("p", desk.world, desk.store, desk.log)
     group = Group("g0", desk.world, desk.store, desk.log)
@@ -364,15 +364,60 @@ def test_data_loss_on_the_source_is_an_alarm_and_no_dead_end():
         producer.hear()
         desk.leader.step()
     assert desk.leader.table.transitions[0].phase is Phase.STARTED
-    desk.world.logs[0] = desk.world.logs[0][:1]  # an unclean election
+    return group
+
+
+def drain(desk, group):
+    """Let the group read all it may, and the leader look at the ends anew."""
     for _ in range(4):
-        desk.now += 1  # ends are looked at again
+        desk.now += 1
         group.look()
         for partition in range(len(desk.world.logs)):
             group.read(partition, 100)
         desk.leader.step()
+
+
+def test_data_loss_on_the_source_is_an_alarm_and_no_dead_end():
+    desk = Desk()
+    group = started(desk)
+    desk.world.logs[0] = desk.world.logs[0][:1]  # an unclean election
+    drain(desk, group)
     assert desk.leader.table.transitions == ()
     assert any("records are lost" in alarm for alarm in desk.leader.alarms)
+
+
+def test_retention_that_passes_f_before_a_group_has_drained_is_an_alarm_and_no_dead_end():
+    desk = Desk()
+    group = started(desk)
+    end = len(desk.world.logs[0])
+    group.look()
+    group.read(0, 1)
+    desk.world.starts[0] = 2  # a record is gone that was not read, another is left
+    desk.now += 1
+    desk.leader.step()
+    assert desk.leader.table.transitions and desk.leader.alarms == []
+    desk.world.starts[0] = end
+    drain(desk, group)  # it finds nothing below F any more, and commits nothing
+    assert desk.leader.table.transitions == () and desk.leader.table.moved
+    assert desk.leader.alarms == [f"retention has passed {end} on orders:0 before it was drained"]
+
+
+def test_a_transaction_that_hangs_below_f_is_an_alarm_once_brokers_would_have_ended_it():
+    desk = Desk()
+    desk.world.logs[0].append(Entry("hanging", b"k0", 0, "open"))  # no routed producer's: nobody fences it
+    group = started(desk)
+    drain(desk, group)
+    desk.now += LONGEST_TRANSACTION_S - 10
+    drain(desk, group)
+    assert desk.leader.table.transitions and desk.leader.alarms == []  # it may end by itself yet
+    desk.now += 10
+    drain(desk, group)
+    drain(desk, group)
+    (said,) = desk.leader.alarms
+    assert f"on orders:0 hangs: open for over {LONGEST_TRANSACTION_S:g} s" in said and "find-hanging" in said
+    desk.world.settle("hanging", "aborted")  # somebody has followed the advice
+    drain(desk, group)
+    assert desk.leader.table.transitions == () and group.faults == []
 
 
 def test_a_plain_producer_that_has_expired_is_forgotten():
