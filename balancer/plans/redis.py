@@ -259,7 +259,7 @@ class RedisPlanStore:
     def _unavailable(self, error: exceptions.RedisError) -> PlanStoreUnavailable:
         text = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         for kinds, remedy in _REMEDIES:
-            if isinstance(error, kinds):
+            if isinstance(error, kinds) or (not kinds and text.startswith("MISCONF")):
                 return PlanStoreUnavailable(f"{self._place}: {text}; {remedy}")
         return PlanStoreUnavailable(f"{self._place}: {text}")
 
@@ -270,4 +270,5 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((exceptions.ReadOnlyError,), "this is a read-only replica: point [store] url at the primary"),
     ((exceptions.OutOfMemoryError,), "raise the server's maxmemory"),
     ((exceptions.ConnectionError, exceptions.TimeoutError), "is the server up?"),
+    ((), "the server cannot write its files: make room on its disk"),
 )

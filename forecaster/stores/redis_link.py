@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -281,7 +282,8 @@ def place_of(url: str) -> str:
 
 def translate(error: exceptions.RedisError, place: str) -> StoreError:
     """Return an error of the client in our own words, with the remedy."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    said = _IN_PIPELINE.sub("", str(error))
+    text = said.splitlines()[0] if said else type(error).__name__
     for kinds, starts, remedy in _REFUSALS:
         if isinstance(error, kinds) or text.startswith(starts):
             return ServerRefused(f"{place}: {text.rstrip('.')}; {remedy}")
@@ -290,6 +292,8 @@ def translate(error: exceptions.RedisError, place: str) -> StoreError:
     return StoreRefused(f"{place}: {text}")
 
 
+_IN_PIPELINE = re.compile(r"^Command # \d+ \(.*?\) of pipeline caused error: ", re.DOTALL)
+"""What the client puts before a server's answer to one of several commands: their bytes, which nobody can read."""
 _TRANSIENT: list[type[Exception]] = [exceptions.ConnectionError, exceptions.TimeoutError, exceptions.BusyLoadingError]
 _REROUTED = (exceptions.MovedError, exceptions.AskError, exceptions.TryAgainError, exceptions.ClusterDownError)
 _SILENCES = (
@@ -312,5 +316,5 @@ _REFUSALS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] 
     ),
     ((exceptions.ReadOnlyError,), ("READONLY",), "this is a read-only replica: point [store] url at the primary"),
     ((exceptions.OutOfMemoryError,), ("OOM",), "raise the server's maxmemory, or shorten the retention"),
-    ((), ("MISCONF",), "the server cannot write its files: is its disk full?"),
+    ((), ("MISCONF",), "the server cannot write its files: make room on its disk, or shorten the retention"),
 )

@@ -11,7 +11,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavailable, PolicyRefused, TargetUnavailable
-from forecaster.errors import ForecasterError, InputRefused, SampleRejected, SourceUnavailable, StoreUnavailable
+from forecaster.errors import (
+    ForecasterError,
+    InputRefused,
+    SampleRejected,
+    SourceUnavailable,
+    StoreRefused,
+    StoreUnavailable,
+)
 from headway.errors import Forbidden, HeadwayError, NotReady, SettingsRefused, UnknownGroup
 
 RETRY_AFTER_S = 5
@@ -41,7 +48,7 @@ def answer(error: Exception) -> Response:
         return problem(404, "Unknown group", detail, nearest=list(error.nearest))
     if isinstance(error, StoreUnavailable | PlanStoreUnavailable | SourceUnavailable | ObserverUnavailable):
         return unavailable(detail)
-    if isinstance(error, TargetUnavailable):
+    if isinstance(error, TargetUnavailable | StoreRefused):  # a full disk or a wrong password is no fault of the caller
         return unavailable(detail)
     if isinstance(error, NotReady):
         return problem(409, "Not ready", detail)

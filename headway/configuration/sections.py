@@ -6,6 +6,7 @@ Values only: `headway.configuration.settings` reads files and the environment, a
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -41,7 +43,15 @@ def _duration(value: object) -> timedelta:
     raise ValueError(f'{value!r} has no unit; write it as text, such as "{value}s"')
 
 
+def _some_time(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("must be longer than zero")
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+SomeTime = Annotated[Duration, AfterValidator(_some_time)]
+"""A duration that zero would make senseless."""
 
 
 class Mode(StrEnum):
@@ -77,7 +87,7 @@ class StoreSettings(Section):
     """Where series and plans live. Absent: an embedded server in the state folder."""
 
     secrets = frozenset({"password"})
-    url: str | None = None
+    url: str | None = Field(default=None, pattern=r"^(rediss?|unix)://.")
     """``redis://``, ``rediss://`` or ``unix://``; without a password, which comes from ``password_file``."""
     password: SecretStr | None = None
     """From the environment only."""
@@ -85,11 +95,11 @@ class StoreSettings(Section):
     """File that holds the password."""
     layout: Literal["auto", "rows", "timeseries"] = "auto"
     """How series lie in the store; ``auto`` takes RedisTimeSeries where the server has it."""
-    retention: Duration = timedelta(days=63)
+    retention: SomeTime = timedelta(days=63)
     """How long per-step series are kept."""
     memory_limit: str = Field(default="1gb", pattern=r"^[1-9]\d*(kb|mb|gb)$")
     """Of the embedded server: it refuses writes beyond it, and evicts nothing; a server of yours has its own."""
-    decisions: Duration = timedelta(days=14)
+    decisions: SomeTime = timedelta(days=14)
     """How long the decision log is kept, and the whole inputs of what changed, held or was refused."""
 
 
@@ -141,7 +151,7 @@ class ApiSettings(Section):
     """Writes and what-ifs that one client may send in a minute."""
     whatifs_at_once: int = Field(default=2, ge=1, le=32)
     """Child processes for what-ifs, and so what-ifs at a time; further ones are refused with 429."""
-    whatif_limit: Duration = timedelta(seconds=30)
+    whatif_limit: SomeTime = timedelta(seconds=30)
     """A what-if that takes longer is ended; the first starts a process."""
 
 
@@ -152,7 +162,7 @@ class ScalerSettings(Section):
     """Address to listen on."""
     port: int = Field(default=9090, ge=0, le=65535)
     """0 takes a free one."""
-    max_age: Duration = timedelta(minutes=5)
+    max_age: SomeTime = timedelta(minutes=5)
     """An older plan is not answered with: status UNAVAILABLE instead."""
     tls_certificate: Path | None = None
     """PEM; with ``tls_key`` the scaler speaks TLS."""
@@ -204,14 +214,21 @@ class JobSettings(Section):
     """Cron expression; packs finished days."""
     prune: str = "35 4 * * *"
     """Cron expression; drops what is older than the retention."""
-    retrain_limit: Duration = timedelta(hours=1)
+    retrain_limit: SomeTime = timedelta(hours=1)
     """Training runs in a child process; one that takes longer is ended."""
     stop_limit: Duration = timedelta(seconds=10)
     """How long SIGTERM waits for jobs under way."""
-    horizon: Duration = timedelta(hours=24)
+    horizon: SomeTime = timedelta(hours=24)
     """How far ahead forecasts and plans reach."""
-    history: Duration = timedelta(days=56)
+    history: SomeTime = timedelta(days=56)
     """How far back training reads."""
+
+    @field_validator("act_every")
+    @classmethod
+    def _not_all_the_time(cls, value: timedelta) -> timedelta:
+        if value < timedelta(seconds=1):
+            raise ValueError("must be 1s or longer")
+        return value
 
     @field_validator("retrain", "seal", "prune")
     @classmethod
@@ -273,8 +290,8 @@ class WebhookActuator(Section):
 
     kind: Literal["webhook"]
     """Which target."""
-    url: str
-    """Where to post."""
+    url: str = Field(pattern=r"^https?://[^/\s]+")
+    """Where to post: ``https://`` or ``http://``."""
     secret_file: Path | None = None
     """File that holds the signing key; required, calls are always signed."""
 
@@ -328,12 +345,12 @@ class GroupDefaults(Section):
     hot_share: float | None = None
     skew_limit: float | None = None
     snapshot_max_age: Duration | None = None
-    price_per_member_hour: float | None = None
+    price_per_member_hour: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     cpu_limit: float | None = Field(default=None, gt=0, le=1)
     """Share of a CPU above which a planned consumer counts as full."""
-    lease_ttl: Duration | None = None
+    lease_ttl: SomeTime | None = None
     """A planned consumer that is silent for longer loses its partitions."""
-    commit_interval: Duration | None = None
+    commit_interval: SomeTime | None = None
     """Time between two commits of a planned consumer."""
     holidays: str | None = None
     """Country, or country and subdivision (``DE-BE``), whose holidays the forecast knows."""
@@ -381,11 +398,28 @@ class GroupDefaults(Section):
         return value
 
 
+def _topic_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
+        raise ValueError(f"{value!r} is no name of a topic: up to 249 letters, digits, dots, underscores and hyphens")
+    return value
+
+
+TopicName = Annotated[str, AfterValidator(_topic_name)]
+
+
 class GroupSettings(GroupDefaults):
     """One group, or a pattern of groups (``[groups."orders-*"]``)."""
 
-    topics: tuple[str, ...] = ()
+    topics: tuple[TopicName, ...] = ()
     """Topics that the group reads. A pattern may leave them out: they are read off the group's commits."""
+
+    @field_validator("topics")
+    @classmethod
+    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for topic in value:
+            if value.count(topic) > 1:
+                raise ValueError(f"{topic!r} is named twice")
+        return value
 
 
 class TopicSettings(Section):
@@ -399,13 +433,13 @@ class TopicSettings(Section):
     """Split although other groups read the topic without gates."""
     max_partitions: int | None = Field(default=None, ge=1)
     """Absent: never grows."""
-    hold_limit: Duration = timedelta(seconds=2)
+    hold_limit: SomeTime = timedelta(seconds=2)
     """Longest time that producers hold split slots."""
-    stop_limit: Duration = timedelta(seconds=5)
+    stop_limit: SomeTime = timedelta(seconds=5)
     """Longest wait for a producer to acknowledge a stop before it is fenced."""
-    split_lead: Duration = timedelta(minutes=15)
+    split_lead: SomeTime = timedelta(minutes=15)
     """A split is done so long before the load passes 0.8 of a member."""
     split_dwell: Duration = timedelta(minutes=30)
     """A partition is left as it is for so long after a split or merge of it."""
-    merge_ahead: Duration = timedelta(hours=2)
+    merge_ahead: SomeTime = timedelta(hours=2)
     """Lanes are merged when the forecast stays low for so long."""

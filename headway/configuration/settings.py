@@ -84,6 +84,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _groups_make_sense(self) -> Settings:
         for name in self.groups:
+            if not name.strip():
+                raise ValueError("a group has no name; write it as in [groups.orders]")
             if not is_pattern(name) and not self.groups[name].topics:
                 raise ValueError(f"groups.{name}.topics is missing; name the topics that the group reads")
             try:
@@ -261,14 +263,16 @@ def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> 
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
             raise SettingsRefused(f"{file}: not TOML: {exc}") from exc
     _refuse_inline_secrets(data, place)
+    variables: dict[tuple[str, ...], str] = {}
     for name, text in sorted((os.environ if environ is None else environ).items()):
         path = _path_of(name, data)
         if path is not None:
             _put(data, path, _env_value(text), name)
+            variables[tuple(path)] = name
     try:
         return Settings.model_validate(data)
     except ValidationError as exc:
-        raise SettingsRefused(f"{place}: {_first_line(exc)}") from exc
+        raise SettingsRefused(_first_line(exc, place, variables)) from exc
 
 
 class SettingsFile:
@@ -361,10 +365,18 @@ def _put(data: dict[str, Any], path: list[str], value: Any, variable: str) -> No
     data[path[-1]] = value
 
 
-def _first_line(error: ValidationError) -> str:
+def _first_line(error: ValidationError, place: str, variables: Mapping[tuple[str, ...], str]) -> str:
+    """Return one line with place, key and remedy; ``variables`` are keys that the environment gave."""
     problems = error.errors(include_url=False, include_context=True, include_input=False)
     first = problems[0]
-    where = ".".join(str(part) for part in first["loc"])
+    path, context = tuple(str(part) for part in first["loc"]), first.get("ctx", {})
     text = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("tuple_type", "list_type"):
+        text = 'must be a list, such as ["orders"]'
+    elif first["type"] == "union_tag_invalid":
+        text = f"there is no kind {context['tag']!r}; there are {context['expected_tags']}"
+    text = re.sub("^Input should be ", "must be ", text)
+    key = (*path, str(context["key"]).strip("'")) if "key" in context else path
+    where = ".".join(path)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{where}: {text}{more}" if where else f"{text}{more}"
+    return f"{variables.get(key, place)}: {where + ': ' if where else ''}{text}{more}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from balancer.errors import PlanStoreUnavailable
-from forecaster.errors import StoreUnavailable
+from forecaster.errors import StoreRefused, StoreUnavailable
 from forecaster.forecast import NoForecast
 from forecaster.stores.base import Cells, SeriesKey
 from tests.unit.headway.conftest import NOW, a_decision, a_forecast, a_plan, a_snapshot
@@ -244,6 +244,17 @@ def test_a_dead_store_is_503_with_retry_after(application, client, monkeypatch):
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "5"
     assert "does not answer" in answer.json()["detail"]
+
+
+def test_a_store_with_a_full_disk_is_503_too(application, client, monkeypatch):
+    def full(*args):
+        raise StoreRefused("redis://h:1: MISCONF; the server cannot write its files: make room on its disk")
+
+    monkeypatch.setattr(application.store, "append", full)
+    row = {"start": "2026-01-05T08:58:00Z", "partition": 0, "count": 60}
+    answer = client.post("/v1/topics/orders/arrivals", json={"step_s": 60, "rows": [row]})
+    assert (answer.status_code, "make room" in answer.json()["detail"]) == (503, True)
+    assert int(answer.headers["Retry-After"]) > 0
 
 
 def test_series_of_replicas_and_limits(application, client):

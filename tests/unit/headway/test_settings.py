@@ -108,7 +108,23 @@ def test_nothing_is_required_and_act_is_never_the_default():
         ("[store]\nurl = 'redis://:hunter2@h/0'\n", "store.url holds a password"),
         ("[kafka.properties]\n'sasl.password' = 'x'\n", "sasl.password is a secret"),
         ("[api]\nport = 99999\n", "api.port"),
-        ("[groups.a]\ntopics=['t']\nactuator={kind='magic'}\n", "groups.a.actuator.*magic"),
+        (
+            "[groups.a]\ntopics=['t']\nactuator={kind='magic'}\n",
+            "groups.a.actuator: there is no kind 'magic'; there are",
+        ),
+        ("[groups.a]\ntopics='t'\n", r"groups.a.topics: must be a list, such as \[\"orders\"\]"),
+        ("[groups.a]\ntopics=['t', 't']\n", "'t' is named twice"),
+        ("[groups.a]\ntopics=['a b']\n", "'a b' is no name of a topic"),
+        ("[groups.a]\ntopics=['..']\n", "no name of a topic"),
+        ("[groups.'']\ntopics=['t']\n", "a group has no name"),
+        ("[groups.a]\ntopics=['t']\nmax_replicas=1.5\n", "max_replicas: must be a valid integer"),
+        ("[groups.a]\ntopics=['t']\nprice_per_member_hour=-1\n", "price_per_member_hour: must be"),
+        ("[groups.a]\ntopics=['t']\nactuator={kind='webhook', url='ftp://x'}\n", "actuator.webhook.url"),
+        ("[groups.a]\ntopics=['t']\nlease_ttl='0s'\n", "lease_ttl: must be longer than zero"),
+        ("[store]\nurl = 'http://h'\n", "store.url"),
+        ("[store]\nretention = '0s'\n", "store.retention: must be longer than zero"),
+        ("[jobs]\nact_every = '0s'\n", "jobs.act_every: must be 1s or longer"),
+        ("[jobs]\nact_every = '100ms'\n", "jobs.act_every: must be 1s or longer"),
         ("nonsense", "not TOML"),
     ],
 )
@@ -144,8 +160,9 @@ def test_environment_overrides_the_file(tmp_path):
     assert settings.group("bills").topics == ("bills",)
     assert settings.kafka_properties()["client.id"] == "h"
     assert settings.cluster == "eu"
-    with pytest.raises(SettingsRefused, match="'url'"):
-        load(write(tmp_path, EXAMPLE), {"HEADWAY_STORE__ULR": "x"})
+    for variable, said in (("HEADWAY_STORE__ULR", "'url'"), ("HEADWAY_GROUPS__ORDERS__MAX_REPLICAS", "integer")):
+        with pytest.raises(SettingsRefused, match=f"^{variable}: .*{said}"):  # the place is the variable, not the file
+            load(write(tmp_path, EXAMPLE), {variable: "x"})
 
 
 def test_secrets_come_from_files_or_the_environment_and_are_never_shown(tmp_path):

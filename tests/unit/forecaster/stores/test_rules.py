@@ -119,7 +119,14 @@ def test_keys_and_fields_tell_all_names_apart(
         (exceptions.NoPermissionError("NOPERM"), StoreRefused, "~hw"),
         (exceptions.ReadOnlyError("READONLY"), StoreRefused, "primary"),
         (exceptions.OutOfMemoryError("OOM"), StoreRefused, "maxmemory"),
-        (exceptions.ResponseError("MISCONF Errors writing to the AOF file"), StoreRefused, "disk full"),
+        (exceptions.ResponseError("MISCONF Errors writing to the AOF file"), StoreRefused, "make room on its disk"),
+        (
+            exceptions.ResponseError(
+                "Command # 1 (SET hw:day:{main:orders} HM\x01\n\x0e'%...) of pipeline caused error: MISCONF Errors"
+            ),
+            StoreRefused,
+            "h:1: MISCONF Errors; the server cannot write its files: make room",
+        ),
         (exceptions.ResponseError("WRONGTYPE"), StoreRefused, "WRONGTYPE"),
     ],
 )
