@@ -72,6 +72,7 @@ def bound(
     policy: ScalingPolicy,
     forecast: Forecast | None,
     now: datetime,
+    at_most: NDArray[np.intp] | None = None,
 ) -> Bound:
     """Return what bounds a plan.
 
@@ -89,14 +90,24 @@ def bound(
         Members beyond which throughput did not grow; None while nothing is known against more.
     limit
         Members that policy and partitions allow.
+    at_most
+        Members that pre-scaling windows allow, shape (cells,).
     """
     saturating = bound_of(hot, routing.keys)
     if saturating is not None:
         return saturating
-    top = float(curve.rates[min(ceiling if ceiling is not None else limit, curve.max_members)])
-    over = demand > top * (1 + 1e-9)
+    allowed = np.full(demand.shape, min(ceiling if ceiling is not None else limit, curve.max_members))
+    windowed = np.zeros(demand.shape, dtype=bool)
+    if at_most is not None:
+        at_most = np.maximum(at_most, policy.min_replicas)
+        windowed = at_most < allowed
+        allowed = np.minimum(allowed, at_most)
+    over = demand > curve.rates[allowed] * (1 + 1e-9)
     if over.any():
-        start = now + timedelta(seconds=float(CELLS.starts_s[int(np.argmax(over))]))
+        first = int(np.argmax(over))
+        start = now + timedelta(seconds=float(CELLS.starts_s[first]))
+        if windowed[first]:
+            return Bound(BoundKind.MAX_REPLICAS, None, start)
         if ceiling is not None and ceiling < limit:
             return Bound(BoundKind.DOWNSTREAM, None, start)
         kind = BoundKind.PARTITION if limit < policy.max_replicas else BoundKind.MAX_REPLICAS

@@ -159,6 +159,7 @@ def wanted(
     frame: Frame,
     profile: Floats,
     at_least: Integers | None = None,
+    at_most: Integers | None = None,
 ) -> Wanted:
     """Return what this minute needs.
 
@@ -174,8 +175,8 @@ def wanted(
         Settings of each run, and what they share.
     profile
         :func:`balancer.demand.correction_profile` of the cells.
-    at_least
-        Members that scheduled windows demand, shape (cells,).
+    at_least, at_most
+        Members that scheduled windows demand and allow, shape (cells,); of both the second holds.
     """
     cells = frame.cells
     demand = safe * (1.0 + (np.exp(log_margin) - 1.0) * profile[:, None])
@@ -194,9 +195,13 @@ def wanted(
         need[0] = np.where(seen.lag > 0, np.maximum(need[0], 1), need[0])
     if at_least is not None:
         need = np.maximum(need, at_least[:, None])
+    if at_most is not None:
+        need = np.minimum(need, at_most[:, None])
     need = np.minimum(np.maximum(need, frame.min_replicas), frame.max_replicas)
     ahead = highest_of(need, frame.reaches)
     ahead[0] = _needed_now(need, load, frame, at_least)
+    if at_most is not None:  # a ceiling holds to its end, whatever comes after it
+        ahead = np.minimum(ahead, np.maximum(at_most, frame.min_replicas)[:, None])
     return Wanted(ahead, demand, floor, drain, is_backlog(seen.lag, working_rate, frame.slo_s))
 
 

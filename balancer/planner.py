@@ -26,11 +26,12 @@ from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
 from balancer.ownership import loads_of, lower_bound, with_owners
-from balancer.plan import Bound, PlannedStep, ScalingPlan
+from balancer.plan import Bound, BoundKind, PlannedStep, ScalingPlan
 from balancer.policy import AssignmentKind, ScalingPolicy
-from balancer.prescaling import Effects, Rule, active, effects, spans
+from balancer.prescaling import Rule, active, spans
 from balancer.schedule import Schedule, schedule
 from balancer.stabilization import DAY, changed, in_grace, stabilize
+from balancer.windows import asked
 from forecaster.forecast import Forecast, ForecastResult, NoForecast
 
 DEFAULT_LEAD = timedelta(seconds=120)
@@ -125,7 +126,7 @@ def plan(
     lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
     frame = _frame(curve, lead.total_seconds(), policy.slo.total_seconds(), policy.min_replicas, most)
     windows = spans(rules, now, now + timedelta(seconds=CELLS.horizon_s)) if rules else ()
-    effect = _per_cell(effects(windows, _minutes(now))) if windows else None
+    ask = asked(windows, now) if windows else None
 
     if trusted is None:
         knobs = replace(knobs, trust_forecast=False, utilization=min(knobs.utilization, policy.target_utilization))
@@ -136,16 +137,16 @@ def plan(
         safe = (forecast_cells(trusted, now, CELLS) * weights).sum(axis=1)
         margin = _correct(memory, now, arrays)
         memory = replace(memory, log_margin=margin, promises=_promised(memory, now, safe, frame))
-    if effect is not None:
-        safe = safe * effect.factor
+    if ask is not None:
+        safe = safe * ask.factor
     seen = Observed(
         np.array(memory.recent())[:, None],
         np.array([_backlog(snapshot, policy, capacity, frame.lead_s)]),
         np.array([snapshot.working]),
         np.array([requested]),
     )
-    floors = np.maximum(effect.floor, effect.exact) if effect is not None else None
-    want = wanted(safe[:, None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, floors)
+    low, high = (ask.low, ask.high) if ask is not None else (None, None)
+    want = wanted(safe[:, None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, low, high)
     left = policy.rescales_per_day - sum(c.at > now - DAY for c in memory.history.changes)
     price = scarce_price(float(arrays.price[0]), left, policy.rescales_per_day)
     ahead = _schedule(tuple(want.need[:, 0].tolist()), price)
@@ -162,11 +163,13 @@ def plan(
         backlog_falls=bool(want.backlog[0]),
     )
     replicas, waits = stable.replicas, list(stable.reasons)
-    if effect is not None and effect.exact[0] >= 0:
-        replicas = int(np.clip(effect.exact[0], policy.min_replicas, policy.max_replicas))
-        waits = []
+    told = None
+    if ask is not None:
+        held = ask.held(replicas, policy.min_replicas, limit)
+        if held != replicas or ask.exact is not None:
+            replicas, waits, told = held, [], ask.says
     if careful and replicas < requested:
-        replicas, waits = requested, careful
+        replicas, waits, told = requested, careful, None
     memory = replace(
         memory, history=changed(stable.history, now, requested, replicas), last_good=None if careful else replicas
     )
@@ -179,10 +182,17 @@ def plan(
         return Planned(ScalingPlan(snapshot.group, now, tuple(steps), Bound(), ()), memory)
 
     hot = hot_in(snapshot, trusted, capacity, policy, knobs)
-    bounded = bound(want.demand[:, 0], curve, hot, routing, ceiling, limit, policy, trusted, now)
-    is_full = replicas >= most and bounded.start is not None and bounded.start <= now
-    full = FULL.get(bounded.kind) if is_full else None
-    reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size, full)
+    bounded = bound(want.demand[:, 0], curve, hot, routing, ceiling, limit, policy, trusted, now, high)
+    full = None
+    if bounded.start is not None and bounded.start <= now:
+        if ask is not None and replicas >= ask.high[0]:
+            full = ask.says
+        elif replicas >= most:
+            full = FULL.get(bounded.kind)
+    reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size, told, full)
+    if ask is not None and ask.least > max(limit, policy.min_replicas):
+        kind = BoundKind.PARTITION if limit < policy.max_replicas else BoundKind.MAX_REPLICAS
+        reasons.append(f"{limit} members instead of the {ask.least} of a pre-scaling window: {FULL[kind]}")
     reasons += [f"{rule.text} acts now" for rule in active(windows, now)] if windows else []
     if ceiling is not None and (why := downstream.reason(memory.downstream)):
         reasons.append(why)
@@ -381,20 +391,6 @@ def _promised(
     return memory.promises_with(now, due, float(safe[cell]))
 
 
-def _minutes(now: datetime) -> list[datetime]:
-    return [now + timedelta(minutes=k) for k in range(int(CELLS.horizon_s // _MINUTE_S))]
-
-
-def _per_cell(effect: Effects) -> Effects:
-    starts = (CELLS.starts_s // _MINUTE_S).astype(np.int64)
-    return Effects(
-        np.maximum.reduceat(effect.exact, starts),
-        np.maximum.reduceat(effect.floor, starts),
-        np.maximum.reduceat(effect.ceiling, starts),
-        np.maximum.reduceat(effect.factor, starts),
-    )
-
-
 def _reasons(
     want: Wanted,
     frame: Frame,
@@ -406,6 +402,7 @@ def _reasons(
     replicas: int,
     requested: int,
     size: int,
+    told: str | None,
     full: str | None,
 ) -> list[str]:
     reasons = [distrust] if distrust else []
@@ -425,12 +422,14 @@ def _reasons(
     if want.drain[0] > 0:
         reasons.append(f"{rate_in_words(float(want.drain[0]))} records/s more to drain the backlog")
     if replicas > requested:
-        reasons.append(f"{requested} → {replicas} members: needed within the lead time of {frame.lead_s:.0f} s")
+        why = told or f"needed within the lead time of {frame.lead_s:.0f} s"
+        reasons.append(f"{requested} → {replicas} members: {why}")
     elif replicas < requested:
-        reasons.append(f"{requested} → {replicas} members: forecast and observation agree that fewer do")
-    elif size == requested:
+        why = told or "forecast and observation agree that fewer do"
+        reasons.append(f"{requested} → {replicas} members: {why}")
+    elif size == requested or told:
         who = "1 member stays" if replicas == 1 else f"{replicas} members stay"
-        reasons.append(f"{who}: {full or 'a change would cost more than it saves'}")
+        reasons.append(f"{who}: {told or full or 'a change would cost more than it saves'}")
     return [*reasons, *waits, *careful]
 
 

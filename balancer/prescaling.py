@@ -24,6 +24,9 @@ LONGEST = timedelta(days=366)
 MAX_FACTOR = 1000.0
 """Largest factor of an event: whoever writes more has mistyped, and would ask for every member there may be."""
 
+UNLIMITED = 2**31
+"""More members than anybody has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -146,9 +149,15 @@ class Effects:
     Parameters
     ----------
     exact, floor, ceiling
-        Shape (instants,), members; -1 where nothing is asked for (use :meth:`apply`, or the masks ``>= 0``).
+        Shape (instants,), members; -1 where nothing is asked for (use :attr:`low` and :attr:`high`).
     factor
         Shape (instants,), by which the forecast is multiplied; 1 where nothing is asked for.
+
+    Examples
+    --------
+    >>> e = Effects(np.array([-1, 3, -1]), np.array([-1, 4, 9]), np.array([4, -1, 8]), np.ones(3))
+    >>> np.clip([5, 5, 5], e.low, e.high)
+    array([4, 3, 9])
     """
 
     exact: NDArray[np.intp]
@@ -156,18 +165,16 @@ class Effects:
     ceiling: NDArray[np.intp]
     factor: NDArray[np.float64]
 
-    def apply(self, needed: NDArray[np.intp], least: int, most: int) -> NDArray[np.intp]:
-        """Return sizes under the rules: exact where asked, else at least the floor; always within least and most.
+    @property
+    def low(self) -> NDArray[np.intp]:
+        """Fewest members, shape (instants,): the exact size where one is asked for, else the floor; -1 is none."""
+        return np.where(self.exact >= 0, self.exact, self.floor)
 
-        Examples
-        --------
-        >>> e = Effects(np.array([-1, 3, -1]), np.array([-1, -1, 9]), np.array([-1, -1, -1]), np.ones(3))
-        >>> e.apply(np.array([5, 5, 5]), 1, 8)
-        array([5, 3, 8])
-        """
-        sizes = np.where(self.ceiling >= 0, np.minimum(needed, self.ceiling), needed)
-        sizes = np.maximum(sizes, self.floor)
-        return np.clip(np.where(self.exact >= 0, self.exact, sizes), least, most)
+    @property
+    def high(self) -> NDArray[np.intp]:
+        """Most members, shape (instants,): the exact size, else the ceiling unless a floor lies above; or UNLIMITED."""
+        most = np.where(self.ceiling >= 0, np.maximum(self.ceiling, self.floor), UNLIMITED)
+        return np.where(self.exact >= 0, self.exact, most)
 
 
 def spans(rules: Iterable[Rule], start: datetime, end: datetime) -> tuple[Span, ...]:
