@@ -198,7 +198,7 @@ def run(seed: int, kafka: Kafka, *, seconds: float = 8.0, partitions: int = 6, r
             while time.monotonic() < start + seconds or chaos.healers:
                 chaos.tend()
                 time.sleep(0.02)
-            _, verdict = bed.finish(tend=chaos.tend)
+            _, verdict = bed.finish(within_s=300, tend=chaos.tend)
             if not verdict.is_clean:
                 kept = bed.folder.with_name(f"headway-chaos-{seed}-logs")
                 kept.mkdir(exist_ok=True)
