@@ -7,6 +7,7 @@
     ├── HandlerMisuse         the handler returned what it may not
     ├── RecordRefused         a record failed for good, and the policy says stop
     ├── StartUnknown          no committed offset, and the policy says not to guess
+    ├── OffsetsUnread         committed offsets did not come in time: asked again later
     ├── BrokerRefused         the broker says no: permissions, authentication
     ├── SinkAhead             the sink has been written at a higher epoch than the one granted
     ├── TransactionAborted    the open transaction is void; its records are run again
@@ -33,6 +34,10 @@ class HandlerMisuse(ConsumerError):
 
 class RecordRefused(ConsumerError):
     """A record failed for good and the policy is to stop; the message names topic, partition and offset."""
+
+
+class OffsetsUnread(ConsumerError):
+    """Committed offsets did not come in time; the partitions wait, and all others go on."""
 
 
 class StartUnknown(ConsumerError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import confluent_kafka as ck
 
-from balancer.consumer.errors import BrokerRefused, TransactionAborted, WorkerFenced
+from balancer.consumer.errors import BrokerRefused, OffsetsUnread, TransactionAborted, WorkerFenced
 from balancer.consumer.settings import WorkerSettings
 from forecaster.topics import TopicPartition
 
@@ -163,10 +163,17 @@ class DataConsumer:
             self.unassign([tp])
             self.assign({tp: (offset, None)})
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int | None, str]]:
+    def committed(
+        self, partitions: Iterable[TopicPartition], patience_s: float = 40.0
+    ) -> dict[TopicPartition, tuple[int, int | None, str]]:
         """Return (offset, leader epoch, metadata) of the partitions that have a commit; -1001 means none (K17).
 
         Waits for stable offsets, and repeats while the coordinator moves (K49).
+
+        Raises
+        ------
+        OffsetsUnread
+            If that takes longer than ``patience_s`` seconds: brokers are away, or somebody's transaction is open.
         """
         wanted = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
 
@@ -179,11 +186,13 @@ class DataConsumer:
             )
 
         try:
-            found = read(6.0)
+            found = read(min(6.0, patience_s))
         except ck.KafkaException as silence:
             if (no := self._why_no_offsets()) is not None:
                 raise no from silence
-            found = read(40.0)
+            if patience_s <= 6.0:
+                raise OffsetsUnread(f"committed offsets: {silence.args[0].name()}") from silence
+            found = read(patience_s)
         for one in found:
             if one.error is not None:
                 raise in_our_words("reading committed offsets", one.error, 0)

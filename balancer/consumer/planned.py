@@ -11,7 +11,7 @@ from typing import Any
 
 from balancer.consumer.assembly import open_effects, open_leases
 from balancer.consumer.commits import Commits
-from balancer.consumer.errors import HandlerMisuse, RecordRefused, TransactionAborted, WorkerFenced
+from balancer.consumer.errors import HandlerMisuse, OffsetsUnread, RecordRefused, TransactionAborted, WorkerFenced
 from balancer.consumer.failures import GiveUp, dead_letter
 from balancer.consumer.handling import Handling, Misfit
 from balancer.consumer.holdings import Held, Holdings
@@ -23,7 +23,7 @@ from balancer.consumer.pulse import Pulse
 from balancer.consumer.records import Record
 from balancer.consumer.settings import Mode, WorkerSettings
 from balancer.consumer.sinks import Sink
-from balancer.consumer.starts import start_of
+from balancer.consumer.starts import Unread, start_of
 from balancer.consumer.watchdog import Watchdog
 from balancer.leases.base import (
     Lease,
@@ -37,6 +37,8 @@ from forecaster.topics import TopicPartition
 
 log = logging.getLogger("headway.consumer")
 
+PATIENCE_S = 3.0
+"""Longest wait for committed offsets while other partitions are to be handled."""
 SLICE_S = 0.05
 """Longest time in handlers before commits, releases and retries get their turn."""
 
@@ -90,6 +92,7 @@ class PlannedConsumer:
         self._stop_by: float | None = None
         self._obeyed: Word | None = None
         self._owed = Owed(self._store, self._keeper)
+        self._unread = Unread()
         self._backlog: list[Any] = []
         self._client: DataConsumer | None = None
         self.is_ready = threading.Event()
@@ -245,8 +248,8 @@ class PlannedConsumer:
         asked = orders_in(word.view, self._keeper.owner, self._holdings, self._owed, quiet=quiet)
         if asked.gone:
             self._forget(asked.gone)
-        if asked.unknown:
-            self._start(asked.unknown)
+        if due := self._unread.due(asked.unknown, time.monotonic()):
+            self._start(due)
         if asked.void:
             self._forget(asked.void)
             for held in asked.void:
@@ -305,7 +308,12 @@ class PlannedConsumer:
         """Start partitions at the offset handed over, else at the committed one, else where the rule says."""
         unread = [lease.partition for lease in leases if lease.offset is None]
         with self._watchdog.guard("reading offsets", self.settings.commit_timeout.total_seconds()):
-            committed = self._data.committed(unread) if unread else {}
+            try:
+                committed = self._data.committed(unread, PATIENCE_S) if unread else {}
+            except OffsetsUnread as silence:
+                self._unread.failed(unread, time.monotonic())
+                log.warning("%s; %d partitions wait, asked again later", silence, len(unread))
+                committed, leases = {}, [lease for lease in leases if lease.offset is not None]
             starts = {}
             for lease in leases:
                 tp = lease.partition
@@ -324,6 +332,7 @@ class PlannedConsumer:
             note = commit_metadata(self._keeper.owner, lease.epoch, lease.topic_id)
             held = Held(lease, offset, offset, note, leader_epoch, dirty=not is_known, committed_at=now)
             self._holdings.add(held)
+            self._unread.read(lease.partition)
             if held.dirty:
                 self._commits.touched(now)  # a start that was decided, not read, is made to last
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from balancer.consumer.errors import StartUnknown
 from balancer.consumer.settings import StartAt, WorkerSettings
@@ -60,6 +60,43 @@ def start_of(
     if known is not None:
         return *known, True
     return _first(lease, settings, log_range), None, False
+
+
+class Unread:
+    """Partitions whose committed offsets did not come, and when to ask again: ever more seldom, one at a time.
+
+    Examples
+    --------
+    >>> from balancer.leases.base import LeaseState
+    >>> unread, lease = Unread(), Lease(TopicPartition("orders", 0), LeaseState.HELD, None, 1)
+    >>> unread.failed([lease.partition], now=10.0)
+    >>> unread.due([lease], now=10.5), unread.due([lease], now=11.0) == [lease]
+    ([], True)
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, tuple[float, float]] = {}
+
+    def failed(self, partitions: Iterable[TopicPartition], now: float) -> None:
+        """Ask for these again, after twice the time that was waited before."""
+        for tp in partitions:
+            wait = min(30.0, 2 * self._waiting[tp][1]) if tp in self._waiting else 1.0
+            self._waiting[tp] = now + wait, wait
+
+    def read(self, partition: TopicPartition) -> None:
+        """It has come."""
+        self._waiting.pop(partition, None)
+
+    def due(self, leases: Iterable[Lease], now: float) -> list[Lease]:
+        """Return which to ask for now: those never asked for in vain, else one of those that were."""
+        fresh, again = [], []
+        for lease in leases:
+            at = self._waiting.get(lease.partition)
+            if at is None:
+                fresh.append(lease)
+            elif at[0] <= now:
+                again.append(lease)
+        return fresh or sorted(again, key=lambda lease: self._waiting[lease.partition])[:1]
 
 
 def _first(lease: Lease, settings: WorkerSettings, log_range: LogRange) -> int:

@@ -11,7 +11,7 @@ from balancer.consumer.errors import StartUnknown
 from balancer.consumer.holdings import Held, Holdings
 from balancer.consumer.orders import orders_in
 from balancer.consumer.owed import Owed
-from balancer.consumer.starts import start_of
+from balancer.consumer.starts import Unread, start_of
 from balancer.leases.base import Lease, LeaseRefused, LeaseState, LeaseStoreUnavailable, Owner, StartRule, WorkerView
 from balancer.leases.notes import commit_metadata
 from forecaster.topics import TopicPartition
@@ -73,6 +73,21 @@ def test_a_commit_of_the_topics_earlier_life_does_not_count() -> None:
     old = commit_metadata(ME, 1, "earlier")
     assert start_of(held(0, topic_id="now"), (5, 1, old), settings(), None, log_range) == (100, None, False)
     assert start_of(held(0, topic_id="earlier"), (5, 1, old), settings(), None, log_range) == (5, 1, True)
+
+
+def test_offsets_that_did_not_come_are_asked_for_ever_more_seldom_one_at_a_time() -> None:
+    unread, (a, b, c) = Unread(), (held(n) for n in (0, 1, 2))
+    unread.failed([a.partition, b.partition], now=0.0)
+    assert unread.due([a, b, c], now=0.0) == [c]  # never asked for in vain
+    assert unread.due([a, b], now=0.5) == []
+    assert unread.due([a, b], now=1.0) == [a]
+    unread.failed([a.partition], now=1.0)
+    assert unread.due([a, b], now=1.5) == [b]
+    unread.read(b.partition)
+    assert (unread.due([a], now=2.5), unread.due([a], now=3.0)) == ([], [a])
+    for _ in range(10):
+        unread.failed([a.partition], now=0.0)
+    assert (unread.due([a], now=29.0), unread.due([a], now=30.0)) == ([], [a])
 
 
 class Books:

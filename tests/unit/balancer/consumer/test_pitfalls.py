@@ -11,7 +11,7 @@ import confluent_kafka as ck
 import pytest
 
 from balancer.consumer import Mode, PlannedConsumer, WorkerSettings
-from balancer.consumer.errors import TransactionAborted, WorkerFenced
+from balancer.consumer.errors import OffsetsUnread, TransactionAborted, WorkerFenced
 from balancer.consumer.kafka import DataConsumer, TransactionalProducer, again, consumer_properties, in_our_words
 from balancer.consumer.watchdog import Watchdog
 from balancer.leases.base import StartRule
@@ -162,7 +162,9 @@ class Data:
     """A log of a hundred records in each of two partitions."""
 
     def __init__(self, told: list[str]) -> None:
-        self.told, self.at, self.gone, self.ends = told, {}, set(), 100
+        self.told, self.at, self.ends = told, {}, 100
+        self.gone: set[Any] = set()
+        self.unstable: set[Any] = set()
 
     def warm(self, topics: Any) -> None:
         time.sleep(0.05)
@@ -185,7 +187,10 @@ class Data:
         for tp in partitions:
             self.at.pop(tp, None)
 
-    def committed(self, partitions: Any) -> dict[Any, Any]:
+    def committed(self, partitions: Any, patience_s: float = 40.0) -> dict[Any, Any]:
+        if self.unstable & set(partitions):
+            self.told.append("unread")
+            raise OffsetsUnread("committed offsets: _TIMED_OUT")
         return {}
 
     def log_range(self, tp: Any) -> tuple[int, int]:
@@ -284,6 +289,18 @@ def test_a_partition_that_is_gone_before_it_is_begun_ends_nobody_and_begins_when
     assert P0 not in stage.data.at
     stage.data.gone.clear()
     stage.wait(lambda: any(rows.get(P0, (0,))[0] == 100 for rows in stage.effects.committed))
+    stage.stop()
+
+
+def test_a_partition_whose_offset_does_not_come_waits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(monkeypatch, lease_ttl=timedelta(seconds=3))
+    stage.data.unstable.add(P0)
+    stage.start()
+    stage.wait(lambda: any(rows.get(P1, (0,))[0] == 100 for rows in stage.effects.committed), 60)
+    stage.wait(lambda: stage.told.count("unread") > 1, 60)  # asked again
+    assert P0 not in stage.data.at
+    stage.data.unstable.clear()
+    stage.wait(lambda: any(rows.get(P0, (0,))[0] == 100 for rows in stage.effects.committed), 60)
     stage.stop()
 
 
