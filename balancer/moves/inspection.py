@@ -10,6 +10,7 @@ import confluent_kafka as ck
 from confluent_kafka import admin as _admin
 from confluent_kafka.admin import AdminClient
 
+from balancer.moves.bulk_client import listed_ids
 from balancer.moves.promises import BrokerFacts, InternalTopic
 
 _named: Any = _admin  # names that it brings from its parts without saying so
@@ -51,7 +52,12 @@ def inspect(properties: Mapping[str, Any], group: str, topics: Iterable[str], ti
     minutes = (own or {}).get("offsets.retention.minutes")
     _rights(admin, properties, group, tuple(topics), ask, missing, timeout_s)
     retention = timedelta(minutes=int(minutes)) if minutes is not None else None
-    return BrokerFacts(len(brokers), internal, retention, missing)
+    unlisted = None
+    try:
+        listed_ids(properties, brokers, timedelta(seconds=timeout_s))
+    except Exception as failure:  # whatever this client says, a group cannot be founded while it does
+        unlisted = str(failure) or type(failure).__name__
+    return BrokerFacts(len(brokers), internal, retention, missing, unlisted)
 
 
 def _configs(admin: AdminClient, kind: Any, name: str) -> dict[str, str]:

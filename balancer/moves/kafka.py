@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -12,11 +11,11 @@ from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
-from kafka.admin import KafkaAdminClient
 
 from balancer.errors import BalancerError
 from balancer.leases.base import WorkerState, transactional_id
 from balancer.leases.notes import CommitNote, read_commit_metadata
+from balancer.moves.bulk_client import listed_ids
 from forecaster.topics import TopicPartition
 
 
@@ -130,33 +129,13 @@ class PlannedGroup:
             If a broker does not answer: what it knows may be alive.
         """
         prefix = f"headway.{self.group}."
-        names = {"security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "ssl.ca.location"}
-        kept = {k: v for k, v in self._properties.items() if k in names}
-        options = {
-            "security.protocol": "security_protocol",
-            "sasl.mechanism": "sasl_mechanism",
-            "sasl.username": "sasl_plain_username",
-            "sasl.password": "sasl_plain_password",
-            "ssl.ca.location": "ssl_cafile",
-        }
-        admin = None
         try:
-            admin = KafkaAdminClient(
-                bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","),
-                request_timeout_ms=round(self._patience_s * 1000),
-                bootstrap_timeout_ms=round(self._patience_s * 1000),
-                **{options[k]: v for k, v in kept.items()},
-            )
-            known = {b.id for b in self._admin.list_topics(timeout=self._patience_s).brokers.values()}
-            found = admin.list_transactions(broker_ids=sorted(known))
+            known = self._admin.list_topics(timeout=self._patience_s).brokers
+            found = listed_ids(self._properties, known, timedelta(seconds=self._patience_s))
         except Exception as error:
             raise FenceFailed(f"not every broker says which transactional ids it knows: {error}") from error
-        finally:
-            if admin is not None:
-                with contextlib.suppress(Exception):
-                    admin.close()
         ids = {}
-        for listed in _flatten(found):
+        for listed in found:
             rest = listed.removeprefix(prefix)
             if rest != listed and rest.isdecimal():
                 ids[listed] = int(rest)
@@ -244,16 +223,3 @@ class PlannedGroup:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-
-
-def _flatten(found: Any) -> list[str]:
-    """Return transactional ids from any shape that kafka-python's ``list_transactions`` answers with."""
-    if isinstance(found, Mapping):
-        return [x for part in found.values() for x in _flatten(part)]
-    if isinstance(found, str):
-        return [found]
-    if hasattr(found, "transactional_id"):
-        return [str(found.transactional_id)]
-    if isinstance(found, Iterable):
-        return [x for part in found for x in _flatten(part)]
-    return []

@@ -29,6 +29,8 @@ class BrokerFacts:
     offsets_retention: timedelta | None = None
     missing_rights: Mapping[str, str] = field(default_factory=dict)
     """What is needed → what the broker said instead."""
+    unlisted: str | None = None
+    """Why transactional ids could not be listed; None: they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ def doubts(facts: BrokerFacts) -> list[Doubt]:
     found = []
     for need, said in facts.missing_rights.items():
         found.append(Doubt(f"{need}: {said}", f"grant {need} to the planner's and the workers' user"))
+    if facts.unlisted is not None:
+        text = f"transactional ids cannot be listed, so that no group can be founded: {facts.unlisted}"
+        found.append(Doubt(text, "give kafka.properties a login that both clients know (docs/handover.md)"))
     if facts.brokers < 3:
         what = f"there {'is 1 broker' if facts.brokers == 1 else f'are {facts.brokers} brokers'}"
         text = f"{what}: fences and offsets last as long as {'its disk' if facts.brokers == 1 else 'their disks'}"

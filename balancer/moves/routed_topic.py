@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 import confluent_kafka as ck
@@ -16,6 +17,7 @@ from confluent_kafka.cimpl import NewPartitions
 from kafka import TopicPartition as KafkaPartition
 from kafka.admin import KafkaAdminClient
 
+from balancer.moves.bulk_client import bulk_client
 from balancer.moves.kafka import FenceFailed
 from balancer.routing.base import ROUTE_PREFIX
 from balancer.routing.errors import RoutingError, SplitRefused
@@ -182,16 +184,7 @@ class RoutedTopic:
     # -- who writes ---------------------------------------------------------------------------------------------
     def _bulk_admin(self) -> KafkaAdminClient:
         if self._bulk is None:
-            names = {
-                "security.protocol": "security_protocol",
-                "sasl.mechanism": "sasl_mechanism",
-                "sasl.username": "sasl_plain_username",
-                "sasl.password": "sasl_plain_password",
-                "ssl.ca.location": "ssl_cafile",
-            }
-            options = {names[k]: v for k, v in self._properties.items() if k in names}
-            servers = str(self._properties["bootstrap.servers"]).split(",")
-            self._bulk = KafkaAdminClient(bootstrap_servers=servers, **options)
+            self._bulk = bulk_client(self._properties, timedelta(seconds=30))
         return self._bulk
 
     def _transactions(self) -> list[Any]:

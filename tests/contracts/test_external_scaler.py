@@ -17,6 +17,7 @@ from balancer.actuators.keda import externalscaler_pb2_grpc as rpc
 from balancer.actuators.keda.server import METRIC, MutualTls, serve_scaler
 from balancer.errors import TargetRefused
 from forecaster.topics import GroupId
+from tests.peers.certificates import certificates
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 ORDERS = GroupId("orders")
@@ -167,22 +168,6 @@ def test_a_taken_port_is_a_clear_refusal(bed):
     with pytest.raises(TargetRefused, match="port taken"):
         serve_scaler(bed.board, lambda: NOON, f"127.0.0.1:{port}")
     server.stop(0).wait()
-
-
-def openssl(*arguments):
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
-def certificates(folder, authority):
-    ca, ca_key = folder / f"{authority}-ca.crt", folder / f"{authority}-ca.key"
-    subject = ("-subj", f"/CN={authority}")
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, "-keyout", ca_key, "-out", ca)
-    made = folder / authority
-    (folder / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-    openssl("req", "-newkey", "rsa:2048", "-nodes", *subject, "-keyout", f"{made}.key", "-out", f"{made}.csr")
-    signing = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2", "-extfile", folder / "ext")
-    openssl("x509", "-req", "-in", f"{made}.csr", *signing, "-out", f"{made}.crt")
-    return ca, Path(f"{made}.crt"), Path(f"{made}.key")
 
 
 def test_mutual_tls_lets_in_only_clients_of_the_authority(tmp_path):

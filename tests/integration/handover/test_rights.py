@@ -9,6 +9,7 @@ from confluent_kafka import admin as confluent_admin
 
 from balancer.consumer.errors import BrokerRefused
 from balancer.moves.inspection import inspect
+from balancer.moves.kafka import FenceFailed, PlannedGroup
 from balancer.moves.promises import doubts
 from tests.integration.handover.pool import Pool, echo
 from tests.peers.kafka import PASSWORD, USER, Kafka
@@ -132,3 +133,23 @@ def test_doctor_finds_the_right_that_is_missing(
     assert set(facts.missing_rights) == wanted, facts
     assert {d.what.split(":")[0] for d in doubts(facts) if d.closes} == wanted
     assert facts.brokers == 1
+
+
+def test_ids_are_listed_with_the_workers_own_login_or_doctor_says_why_not(
+    pool: Pool, kafka: Kafka, rights: Rights
+) -> None:
+    pool.create(pool.topic, pool.out, partitions=1)
+    rights.all_but()
+    known = {name: value for name, value in LOGIN.items() if name != "sasl.mechanism"} | {"sasl.mechanisms": "PLAIN"}
+    properties = {"bootstrap.servers": kafka.login_bootstrap, **known}
+    assert inspect(properties, pool.group, [pool.topic]).unlisted is None
+    source = PlannedGroup(kafka.login_bootstrap, pool.group, [pool.topic], known)
+    source.fence_id(f"headway.{pool.group}.7")
+    assert source.transactional_ids() == {f"headway.{pool.group}.7": 7}
+    source.close()
+
+    unknown = {"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"}  # means nothing here, and kafka-python has no word
+    (doubt,) = (d for d in doubts(inspect(properties | unknown, pool.group, [pool.topic])) if d.closes)
+    assert "ssl.cipher.suites" in doubt.what
+    with pytest.raises(FenceFailed, match=r"ssl\.cipher\.suites"):
+        PlannedGroup(kafka.login_bootstrap, pool.group, [pool.topic], known | unknown).transactional_ids()

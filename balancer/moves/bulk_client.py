@@ -1,0 +1,105 @@
+"""The second Kafka client of moves: kafka-python lists transactions and producers, which librdkafka cannot.
+
+It has to log in as the first client does. Properties that only tune librdkafka are left out; one of access that it has
+no word for is an error, because what it cannot list may be alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from kafka.admin import KafkaAdminClient
+
+from balancer.errors import BalancerError
+
+logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it logs whole configurations; errors reach us as exceptions
+
+_WORDS = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+    "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
+}
+_ACCESS = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+class NoWord(BalancerError):
+    """A client property of access that kafka-python has no word for."""
+
+
+def bulk_options(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return librdkafka's properties in kafka-python's words.
+
+    Raises
+    ------
+    NoWord
+        If it cannot log in as they say.
+
+    Examples
+    --------
+    >>> bulk_options({"bootstrap.servers": "a:1,b:2", "ssl.key.location": "k.pem", "linger.ms": 5})
+    {'bootstrap_servers': ['a:1', 'b:2'], 'ssl_keyfile': 'k.pem'}
+    >>> bulk_options({"bootstrap.servers": "a:1", "sasl.mechanisms": "OAUTHBEARER"})
+    Traceback (most recent call last):
+    balancer.moves.bulk_client.NoWord: sasl.mechanisms = OAUTHBEARER: kafka-python, which lists transactions, knows ...
+    """
+    options: dict[str, Any] = {"bootstrap_servers": str(properties["bootstrap.servers"]).split(",")}
+    for name, value in properties.items():
+        word = _WORDS.get(name)
+        if word == "sasl_mechanism" and value not in _MECHANISMS:
+            raise NoWord(
+                f"{name} = {value}: kafka-python, which lists transactions, knows {', '.join(_MECHANISMS)} and TLS "
+                f"client certificates"
+            )
+        if word is not None:
+            options[word] = value
+        elif name.startswith(_ACCESS):
+            raise NoWord(
+                f"{name}: kafka-python, which lists transactions, has no word for it; it knows {', '.join(_WORDS)}"
+            )
+    if "ssl_check_hostname" in options:
+        options["ssl_check_hostname"] = str(options["ssl_check_hostname"]).lower() == "https"
+    if "security_protocol" in options:
+        options["security_protocol"] = str(options["security_protocol"]).upper()
+    return options
+
+
+def bulk_client(properties: Mapping[str, Any], patience: timedelta) -> KafkaAdminClient:
+    """Return a client that has reached a broker; after ``patience`` an unanswered request has failed.
+
+    Raises
+    ------
+    NoWord
+        If it cannot log in as the properties say.
+    """
+    wait_ms = round(patience.total_seconds() * 1000)
+    return KafkaAdminClient(**bulk_options(properties), request_timeout_ms=wait_ms, bootstrap_timeout_ms=wait_ms)
+
+
+def listed_ids(properties: Mapping[str, Any], brokers: Iterable[int], patience: timedelta) -> list[str]:
+    """Return the transactional ids that these brokers know; any failure is raised, since what is unknown may be alive.
+
+    Raises
+    ------
+    NoWord
+        If the client cannot log in as the properties say.
+    """
+    client = bulk_client(properties, patience)
+    try:
+        found = client.list_transactions(broker_ids=sorted(brokers))
+    finally:
+        with contextlib.suppress(Exception):
+            client.close()
+    return [str(one.transactional_id) for part in found.values() for one in part]
