@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from balancer.actuators.board import ScalerBoard
 from balancer.plans.base import PlanStore
 from forecaster.stores.base import SeriesStore
 from headway.configuration.sections import Mode
@@ -72,6 +73,8 @@ class Application:
     """Group → what speaks against mode ``act``; empty when nothing does."""
     audit_entries: Callable[[datetime | None, int], list[Document]] = lambda since, limit: []
     moves: Callable[[str], list[Document]] = lambda group: []
+    posts: ScalerBoard = field(default_factory=ScalerBoard)
+    """The numbers that scalers poll."""
     holder: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     ready: bool = False
     forecasts_folder: Path | None = None

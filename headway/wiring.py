@@ -333,7 +333,7 @@ def assemble(
     if read_settings is not None:
         jobs.every("groups", None, REFRESH_EVERY, roster.refresh)
     lead_topics(settings, jobs)
-    app.jobs, app.discover = jobs, roster.discover
+    app.jobs, app.discover, app.posts = jobs, roster.discover, posts
     app.moves = lambda group: moves_of(app.settings, group)
     app.what_if = lambda group, changes, now: roster.entries[group].runner.what_if(changes, now)
     app.look = lambda group: roster.entries[group].runner.look()

@@ -133,20 +133,32 @@ def decisions(
 
 @router.get(f"{GROUP}/scaler", summary="The number for a scaler")
 async def scaler(group: str, app: App) -> Response:
-    """Return the planned number of members with its age; 503 rather than a guess when there is none fresh enough."""
-    view = app.view(group)
-    plan, at = view.plan, view.at.get("plan")
-    if view.paused:
+    """Return the number of members with its age; 503 rather than a guess when there is none fresh enough.
+
+    Where KEDA scales (actuator ``keda``) it is what was released in mode ``act``, as over gRPC; elsewhere the plan's.
+    """
+    view, now = app.view(group), app.clock()
+    own = app.settings.group(group)
+    polled = own is not None and own.actuator is not None and own.actuator.kind == "keda"
+    if polled:
+        posted = app.posts.posted(GroupId(group))
+        replicas, at = (None, None) if posted is None else (posted.replicas, posted.at)
+    else:
+        replicas, at = (None if view.plan is None else view.plan.replicas), view.at.get("plan")
+    if view.paused and not polled:
         return problem(503, "Paused", "acting is paused: hold what is there", headers={"Retry-After": "15"})
-    if plan is None or at is None:
-        return problem(503, "No plan yet", "hold what is there", headers={"Retry-After": "5"})
-    age = (app.clock() - at).total_seconds()
-    limit = app.settings.scaler.max_age if app.settings.scaler is not None else timedelta(minutes=5)
-    if age > limit.total_seconds():
+    if replicas is None or at is None:
+        title = "Nothing released" if polled else "No plan yet"
+        why = (
+            f"KEDA gets a number in mode act alone, the mode is {view.mode}: " if polled and view.mode != "act" else ""
+        )
+        return problem(503, title, f"{why}hold what is there", headers={"Retry-After": "5"})
+    age = (now - at).total_seconds()
+    if age > app.posts.max_age.total_seconds():
         return problem(
             503, "Plan too old", f"the last plan is {age:.0f} s old; hold what is there", headers={"Retry-After": "5"}
         )
-    return as_json(encode({"replicas": plan.replicas, "age_s": round(max(age, 0.0), 3)}))
+    return as_json(encode({"replicas": replicas, "age_s": round(max(age, 0.0), 3)}))
 
 
 @router.get(f"{GROUP}/moves", summary="Moves under way")

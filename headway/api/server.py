@@ -12,10 +12,9 @@ from headway.api.gate import Gate, digest
 from headway.api.page import mount_page
 from headway.api.reference import mount_reference
 from headway.application import Application
+from headway.configuration.sections import LOOPBACK
 from headway.configuration.settings import Settings, secret
 from headway.errors import SettingsRefused
-
-_LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 def tokens(settings: Settings) -> tuple[bytes | None, bytes | None]:
@@ -28,7 +27,7 @@ def tokens(settings: Settings) -> tuple[bytes | None, bytes | None]:
     """
     api = settings.api
     read, write = secret(api.read_token, api.read_token_file), secret(api.write_token, api.write_token_file)
-    if api.host not in _LOOPBACK_HOSTS and (read is None or write is None):
+    if api.host not in LOOPBACK and (read is None or write is None):
         raise SettingsRefused(
             f"api.host={api.host} is reachable from elsewhere and needs api.read_token_file and api.write_token_file; "
             "without tokens only 127.0.0.1 is served"

@@ -34,6 +34,9 @@ from headway.configuration.durations import parse_duration
 PREFIX = "HEADWAY_"
 """Of every environment variable that is read."""
 
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+"""Hosts that nobody outside this machine, or this pod, reaches."""
+
 
 def _duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
@@ -170,6 +173,19 @@ class ScalerSettings(Section):
     """PEM."""
     client_ca: Path | None = None
     """PEM; with it, callers must show a certificate of this authority (mTLS)."""
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> ScalerSettings:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together; one is missing")
+        if self.client_ca is not None and self.tls_key is None:
+            raise ValueError("client_ca needs tls_certificate and tls_key: without TLS nobody shows a certificate")
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether others than this machine reach it without TLS."""
+        return self.host not in LOOPBACK and self.tls_key is None
 
 
 class ExternalMetricsSettings(Section):

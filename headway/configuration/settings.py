@@ -211,6 +211,11 @@ class Settings(Section):
         return properties
 
 
+def in_a_pod() -> bool:
+    """Whether this process runs in Kubernetes, which says so in the environment of every pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def secret(value: SecretStr | None, file: Path | None) -> str | None:
     """Return a secret from its file, else from the environment; None if there is neither.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from forecaster.topics import GroupId
 from headway.configuration.settings import Settings
 from headway.errors import one_line
-from headway.operation.targets import Check, external_metrics_check, target_checks
+from headway.operation.targets import Check, external_metrics_check, scaler_check, target_checks
 
 if TYPE_CHECKING:
     from forecaster.ingest.base import OffsetSource
@@ -201,6 +201,7 @@ def _models(settings: Settings) -> Iterator[Check]:
 def _targets(settings: Settings) -> Iterator[Check]:
     for name in settings.named_groups:
         yield from target_checks(settings, name)
+    yield from scaler_check(settings)
     yield from external_metrics_check(settings)
 
 

@@ -6,8 +6,12 @@ from contextlib import ExitStack
 
 from balancer.actuators.board import ScalerBoard
 from headway.configuration.settings import Settings
-from headway.errors import SettingsRefused
+from headway.status.logs import logger
 from headway.wiring import utc_now
+
+OPEN = (
+    "without TLS whoever reaches the port may read the numbers; allow KEDA alone, or give tls_certificate and tls_key"
+)
 
 
 def open_board(settings: Settings) -> ScalerBoard:
@@ -20,23 +24,22 @@ def open_scalers(settings: Settings, posts: ScalerBoard, stack: ExitStack) -> li
 
     Raises
     ------
-    SettingsRefused
-        If TLS is half configured.
     TargetRefused
         If a port is taken or a file cannot be read.
     """
     said = []
     if settings.scaler is not None:
-        from balancer.actuators.keda.server import MutualTls, serve_scaler
+        from balancer.actuators.keda.server import ScalerTls, serve_scaler
 
         chosen = settings.scaler
-        files = (chosen.tls_certificate, chosen.tls_key, chosen.client_ca)
-        if any(files) and not all(files):
-            raise SettingsRefused("scaler: tls_certificate, tls_key and client_ca go together; one is missing")
-        tls = MutualTls(files[0], files[1], files[2]) if files[0] and files[1] and files[2] else None
+        pair = chosen.tls_certificate, chosen.tls_key
+        tls = ScalerTls(pair[0], pair[1], chosen.client_ca) if pair[0] and pair[1] else None
         server, port = serve_scaler(posts, utc_now, f"{chosen.host}:{chosen.port}", tls)
         stack.callback(lambda: server.stop(1).wait(2))
-        said.append(f"scaler: {chosen.host}:{port}{' with mutual TLS' if tls else ''}")
+        kind = "" if tls is None else " with TLS" if tls.client_ca is None else " with mutual TLS"
+        said.append(f"scaler: {chosen.host}:{port}{kind}")
+        if chosen.is_open:
+            logger("scaler").warning(OPEN, host=chosen.host, port=port)
     if settings.external_metrics is not None:
         from balancer.actuators.external_metrics import ExternalMetricsServer, FrontProxyTls
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forecaster.topics import GroupId
-from headway.configuration.sections import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
-from headway.configuration.settings import Settings
+from headway.configuration.sections import LOOPBACK, KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.configuration.settings import Settings, in_a_pod
 from headway.errors import one_line
 
 if TYPE_CHECKING:
@@ -57,12 +57,13 @@ def target_checks(settings: Settings, group: str) -> Iterator[Check]:
         yield from _kubernetes(actuator, group)
     elif isinstance(actuator, WebhookActuator):
         yield _reachable(settings, group)
-    elif isinstance(actuator, KedaActuator) and actuator.namespace is not None:
-        yield from _polled(actuator.namespace, group)
+    elif isinstance(actuator, KedaActuator):
+        yield _served(settings, name)
+        if actuator.namespace is not None:
+            yield from _polled(actuator.namespace, group)
     elif settings.mode(group) == "act":
         remedy = f'give groups.{group}.actuator, or mode = "recommend"'
-        acts = actuator is not None and actuator.kind != "none"
-        yield Check(name, acts, "is asked by KEDA" if acts else "acts on nothing", "" if acts else remedy)
+        yield Check(name, False, "acts on nothing", remedy)
 
 
 def _reachable(settings: Settings, group: str) -> Check:
@@ -103,6 +104,32 @@ def _kubernetes(kind: KubernetesActuator, group: str) -> Iterator[Check]:
         yield Check(f"target of {group}", False, one_line(error), "the message says which permission or name is wrong")
 
 
+def _served(settings: Settings, name: str) -> Check:
+    """Say where a scaler can ask for the number; none of it closes ``act``, since any instance answers over HTTP."""
+    asked = [("scaler", settings.scaler), ("external_metrics", settings.external_metrics)]
+    there = [(section, own) for section, own in asked if own is not None]
+    if not there:
+        remedy = "add [scaler] for KEDA's external scaler, or let its metrics-api scaler read /v1/groups/GROUP/scaler"
+        return Check(
+            name, True, "neither [scaler] nor [external_metrics]: its number is served over HTTP alone", remedy
+        )
+    if in_a_pod():
+        for section, own in there:
+            if own.host in LOOPBACK:
+                remedy = f'set {section}.host = "0.0.0.0", and let the NetworkPolicy say who may ask'
+                return Check(
+                    name, True, f"{section}.host={own.host} is heard in this pod alone: KEDA cannot ask there", remedy
+                )
+    return Check(name, True, f"is asked over {' and '.join(section for section, _ in there)}")
+
+
+def scaler_check(settings: Settings) -> Iterator[Check]:
+    """Say whether others may read the numbers as they go over the wire."""
+    if settings.scaler is not None and settings.scaler.is_open:
+        remedy = "let a NetworkPolicy allow KEDA alone (deploy/base), or give scaler.tls_certificate and tls_key"
+        yield Check("scaler", True, f"{settings.scaler.host}:{settings.scaler.port} speaks without TLS", remedy)
+
+
 def _polled(namespace: str, group: str) -> Iterator[Check]:
     from balancer.actuators.board import ScalerBoard
     from headway.wiring import open_polled
@@ -121,7 +148,7 @@ def _polled(namespace: str, group: str) -> Iterator[Check]:
         what = f"may not {permission.verb} {permission.resource} in {namespace}"
         yield Check(name, False, what, "grant it, or leave actuator.namespace out: then any pod may go first")
     if not missing:
-        yield Check(name, True, "is asked by KEDA; drained pods may be marked")
+        yield Check(name, True, "drained pods may be marked")
 
 
 def external_metrics_check(settings: Settings, server: ApiServer | None = None) -> Iterator[Check]:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headway.work.jobs import Jobs
     from headway.work.loops import GroupRunner
 
-RESTART_ONLY = ("cluster", "state", "store", "kafka", "api", "scaler", "external_metrics", "models")
-"""Sections that hold connections and listeners: a change is reported, and taken with the next start."""
+RESTART_ONLY = ("cluster", "state", "store", "kafka", "api", "scaler", "external_metrics", "models", "topics")
+"""Sections that hold connections, listeners and routed topics: a change is reported, and taken with the next start."""
 
 
 @dataclass(slots=True)
@@ -64,6 +64,7 @@ class Roster:
     changed: Callable[[], None] = lambda: None
     """Told when groups came, went, or read other topics."""
     _complaint: str | None = None
+    _said: list[str] = field(default_factory=list)
     _discovery: tuple[Settings, Discovery] | None = None
 
     def add(self, name: str, topics: tuple[str, ...]) -> None:
@@ -134,7 +135,9 @@ class Roster:
         said = [f"{word} {', '.join(sorted(who))}" for word, who in words.items() if who]
         if late:
             said.append(f"{', '.join(late)} will hold after a restart")
-        logger("roster").info("settings reloaded", said="; ".join(said))
+        if said != self._said:  # what waits for a restart is found again at every look, and logged once
+            self._said = said
+            logger("roster").info("settings reloaded", said="; ".join(said))
         return "; ".join(said) or "settings changed, no group did"
 
     def discover(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from balancer.actuators.board import Posted, ScalerBoard
 from balancer.actuators.keda import externalscaler_pb2 as pb
 from balancer.actuators.keda import externalscaler_pb2_grpc as rpc
-from balancer.actuators.keda.server import METRIC, MutualTls, serve_scaler
+from balancer.actuators.keda.server import METRIC, ScalerTls, serve_scaler
 from balancer.errors import TargetRefused
 from forecaster.topics import GroupId
 from tests.peers.certificates import certificates
@@ -175,7 +175,7 @@ def test_mutual_tls_lets_in_only_clients_of_the_authority(tmp_path):
     _, foreign_certificate, foreign_key = certificates(tmp_path, "theirs")
     board = ScalerBoard()
     board.scale(ORDERS, 7, NOON)
-    server, port = serve_scaler(board, lambda: NOON, "localhost:0", MutualTls(certificate, key, ca))
+    server, port = serve_scaler(board, lambda: NOON, "localhost:0", ScalerTls(certificate, key, ca))
     answers = []
     for chain, secret in ((certificate, key), (foreign_certificate, foreign_key)):
         credentials = grpc.ssl_channel_credentials(ca.read_bytes(), secret.read_bytes(), chain.read_bytes())
@@ -188,10 +188,22 @@ def test_mutual_tls_lets_in_only_clients_of_the_authority(tmp_path):
     assert answers == [True, grpc.StatusCode.UNAVAILABLE]
 
 
+def test_tls_without_an_authority_asks_nobody_for_a_certificate(tmp_path):
+    ca, certificate, key = certificates(tmp_path, "ours")
+    board = ScalerBoard()
+    board.scale(ORDERS, 7, NOON)
+    server, port = serve_scaler(board, lambda: NOON, "localhost:0", ScalerTls(certificate, key))
+    with grpc.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(ca.read_bytes())) as channel:
+        assert rpc.ExternalScalerStub(channel).IsActive(REF, timeout=60).result
+    with grpc.insecure_channel(f"localhost:{port}") as channel, pytest.raises(grpc.RpcError):
+        rpc.ExternalScalerStub(channel).IsActive(REF, timeout=60)
+    server.stop(0).wait()
+
+
 def test_missing_tls_files_are_named(tmp_path):
     absent = tmp_path / "absent.pem"
     with pytest.raises(TargetRefused, match=r"absent\.pem"):
-        serve_scaler(ScalerBoard(), lambda: NOON, "127.0.0.1:0", MutualTls(absent, absent, absent))
+        serve_scaler(ScalerBoard(), lambda: NOON, "127.0.0.1:0", ScalerTls(absent, absent, absent))
 
 
 def test_the_generated_code_is_what_the_contract_generates(tmp_path):

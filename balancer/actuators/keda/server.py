@@ -23,12 +23,12 @@ STREAM_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class MutualTls:
-    """PEM files of the server, and the authority whose clients may call; all read at start."""
+class ScalerTls:
+    """PEM files of the server, read at start; with ``client_ca`` only clients of that authority may call."""
 
     certificate: Path
     key: Path
-    client_ca: Path
+    client_ca: Path | None = None
 
     def credentials(self) -> Any:
         """Read the files.
@@ -40,7 +40,8 @@ class MutualTls:
         """
         try:
             pair = (self.key.read_bytes(), self.certificate.read_bytes())
-            return grpc.ssl_server_credentials([pair], self.client_ca.read_bytes(), require_client_auth=True)
+            authority = None if self.client_ca is None else self.client_ca.read_bytes()
+            return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
         except OSError as exc:
             raise TargetRefused(f"cannot read {exc.filename} for the scaler's TLS: {exc.strerror}") from exc
 
@@ -112,7 +113,7 @@ class ScalerService(rpc.ExternalScalerServicer):
 
 
 def serve_scaler(
-    board: ScalerBoard, now: Callable[[], datetime], address: str = "127.0.0.1:9090", tls: MutualTls | None = None
+    board: ScalerBoard, now: Callable[[], datetime], address: str = "127.0.0.1:9090", tls: ScalerTls | None = None
 ) -> tuple[Any, int]:
     """Start the server; return it (``.stop(grace)`` ends it) and the port it listens on.
 

@@ -12,6 +12,8 @@ from balancer.errors import PlanStoreUnavailable
 from forecaster.errors import StoreRefused, StoreUnavailable
 from forecaster.forecast import NoForecast
 from forecaster.stores.base import Cells, SeriesKey
+from forecaster.topics import GroupId
+from headway.configuration.settings import Settings
 from tests.unit.headway.conftest import NOW, a_decision, a_forecast, a_plan, a_snapshot
 
 
@@ -143,6 +145,22 @@ def test_c1_the_scaler_answers_last_good_with_age_or_not_at_all_and_never_zero(a
     answer = client.get("/v1/groups/orders/scaler")
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "5"
+
+
+def test_keda_is_told_what_was_released_and_not_what_is_only_recommended(application, client):
+    keda = {"orders": {"topics": ["orders"], "actuator": {"kind": "keda"}}}
+    application.settings = Settings(groups=keda)
+    put(application, plan=a_plan(replicas=7))
+    answer = client.get("/v1/groups/orders/scaler")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "the mode is recommend" in answer.json()["detail"]
+    application.posts.scale(GroupId("orders"), 4, NOW)  # in mode act, while a newer plan waits for its approval, say
+    application.clock = lambda: NOW + timedelta(seconds=90)
+    assert client.get("/v1/groups/orders/scaler").json() == {"replicas": 4, "age_s": 90.0}
+    application.board.update("orders", "mode", lambda v: setattr(v, "paused", True))  # affirms what is there
+    assert client.get("/v1/groups/orders/scaler").json() == {"replicas": 4, "age_s": 90.0}
+    application.clock = lambda: NOW + timedelta(hours=1)
+    assert client.get("/v1/groups/orders/scaler").json()["title"] == "Plan too old"
 
 
 def test_mode_pause_approve_and_their_audit(application, client):

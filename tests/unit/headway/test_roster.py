@@ -71,11 +71,17 @@ def test_settings_that_cannot_be_meant_change_nothing_and_are_said(house):
     assert app.view("orders").problems == {}
 
 
-def test_what_needs_a_restart_is_said_and_does_not_half_hold(house):
+@pytest.mark.parametrize(
+    ("section", "value"), [("api", {"port": 1}), ("topics", {"orders": {"max_partitions": 48}}), ("scaler", {})]
+)
+def test_what_needs_a_restart_is_said_as_long_as_it_waits_and_does_not_half_hold(house, capsys, section, value):
     app, jobs, change = house
-    change(Settings(groups={"orders": GROUP}, api={"port": 1}))
-    assert jobs.run_now("groups").detail == "api will hold after a restart"
-    assert app.settings.api.port == 8765
+    before = getattr(app.settings, section)
+    change(Settings(groups={"orders": GROUP}, **{section: value}))
+    for _ in range(2):
+        assert jobs.run_now("groups").detail == f"{section} will hold after a restart"
+    assert getattr(app.settings, section) == before
+    assert capsys.readouterr().err.count("will hold after a restart") == 1
 
 
 def test_a_pattern_discovers_groups_with_their_topics(application):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.configuration.settings import Settings
-from headway.operation.targets import against_acting, external_metrics_check, target_checks
+from headway.operation.targets import against_acting, external_metrics_check, scaler_check, target_checks
 
 OWN = {"tls_certificate": "c.pem", "tls_key": "k.pem", "front_proxy_ca": "ca.pem"}
 
@@ -57,8 +57,37 @@ def test_a_cluster_that_is_not_there_closes_the_gate(monkeypatch, tmp_path):
     assert against_acting(settings, "orders") != ()
 
 
-def test_keda_asks_by_itself():
-    settings = Settings(groups={"orders": {"topics": ["orders"], "mode": "act", "actuator": {"kind": "keda"}}})
+KEDA = {"orders": {"topics": ["orders"], "mode": "act", "actuator": {"kind": "keda"}}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "pod", "detail", "remedy"),
+    [
+        ({}, False, "served over HTTP alone", "metrics-api"),
+        ({"scaler": {}}, False, "is asked over scaler", ""),
+        ({"scaler": {}, "external_metrics": OWN}, False, "is asked over scaler and external_metrics", ""),
+        ({"scaler": {}}, True, "scaler.host=127.0.0.1 is heard in this pod alone", 'scaler.host = "0.0.0.0"'),
+        ({"scaler": {"host": "0.0.0.0"}}, True, "is asked over scaler", ""),
+        ({"external_metrics": OWN}, True, "external_metrics.host=127.0.0.1", 'external_metrics.host = "0.0.0.0"'),
+    ],
+)
+def test_doctor_says_where_keda_can_ask(monkeypatch, sections, pod, detail, remedy):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    settings = Settings(groups=KEDA, **sections)
     (check,) = target_checks(settings, "orders")
-    assert (check.ok, check.detail) == (True, "is asked by KEDA")
+    assert detail in check.detail
+    assert remedy in check.remedy
+    assert bool(remedy) is bool(check.remedy)
     assert against_acting(settings, "orders") == ()
+
+
+def test_a_scaler_that_others_reach_without_tls_is_said_to_be_so():
+    assert list(scaler_check(Settings(scaler={}))) == []
+    tls = {"tls_certificate": "c.pem", "tls_key": "k.pem"}
+    assert list(scaler_check(Settings(scaler={"host": "0.0.0.0"} | tls))) == []
+    (check,) = scaler_check(Settings(scaler={"host": "0.0.0.0"}))
+    assert check.ok
+    assert "without TLS" in check.detail
+    assert "NetworkPolicy" in check.remedy
