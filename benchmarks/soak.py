@@ -36,6 +36,7 @@ from forecaster.synthetic import Generated, Traffic, generate
 from forecaster.timegrid import TimeGrid
 from headway.application import Application
 from headway.configuration.settings import Settings
+from headway.status import logs
 from headway.wiring import assemble, open_application
 from headway.work.children import Children
 from headway.work.jobs import Jobs
@@ -207,6 +208,7 @@ def soak(weeks: float, folder: Path, seed: int, life: int = WEEK) -> dict[str, A
             app = stack.enter_context(open_application(settings(folder), clock))
             app.trainers = Children(1, 600, "retraining")
             stack.callback(app.trainers.close)
+            logs.configure("warning")  # not a line for each of its hundred thousand decisions
             jobs = assemble(app, stack, ScalerBoard())
             age = redis.Redis.from_url(app.url, protocol=2)
             stack.callback(age.close)

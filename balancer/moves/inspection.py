@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,13 @@ from balancer.moves.promises import BrokerFacts, InternalTopic
 _named: Any = _admin  # names that it brings from its parts without saying so
 AclOperation, ConfigResource, ResourceType = _named.AclOperation, _named.ConfigResource, _named.ResourceType
 
+PASSING = (
+    ck.KafkaError.NOT_COORDINATOR,
+    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ck.KafkaError._TIMED_OUT,
+)
+"""Errors that pass by themselves, whatever the client calls retriable."""
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 DEFAULTS = {
     "__transaction_state": ("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
@@ -40,9 +48,11 @@ def inspect(properties: Mapping[str, Any], group: str, topics: Iterable[str], ti
 
     def ask(need: str, question: Callable[[], Any]) -> Any:
         try:
-            return question()
+            return answer(question, timeout_s)
         except ck.KafkaException as failure:
-            missing[need] = failure.args[0].str()
+            if failure.args[0].code() == ck.KafkaError.GROUP_ID_NOT_FOUND:  # a group that nobody has used yet
+                return None
+            missing[need] = f"{failure.args[0].str()} ({failure.args[0].name()})"
             return None
 
     cluster = admin.list_topics(timeout=timeout_s)
@@ -58,6 +68,19 @@ def inspect(properties: Mapping[str, Any], group: str, topics: Iterable[str], ti
     except Exception as failure:  # whatever this client says, a group cannot be founded while it does
         unlisted = str(failure) or type(failure).__name__
     return BrokerFacts(len(brokers), internal, retention, missing, unlisted)
+
+
+def answer(question: Callable[[], Any], timeout_s: float) -> Any:
+    """Ask until there is an answer: a coordinator that still loads, on a cluster just started, is no missing right."""
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            return question()
+        except ck.KafkaException as failure:
+            error = failure.args[0]
+            if not (error.retriable() or error.code() in PASSING) or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def _configs(admin: AdminClient, kind: Any, name: str) -> dict[str, str]:
@@ -91,12 +114,17 @@ def _rights(
 ) -> None:
     """Note which rights are missing: on topics, on the group, and on the group's transactional ids."""
     options = {"include_authorized_operations": True, "request_timeout": timeout_s}
-    for topic, future in admin.describe_topics(ck.TopicCollection(list(topics)), **options).items():
-        facts = ask(f"Describe on topic {topic}", future.result)
+
+    def of_topic(name: str) -> Any:
+        return admin.describe_topics(ck.TopicCollection([name]), **options)[name].result()
+
+    for topic in topics:
+        facts = ask(f"Describe on topic {topic}", lambda name=topic: of_topic(name))
         if facts is not None and facts.authorized_operations is not None:
             _allowed(facts.authorized_operations, AclOperation.READ, f"Read on topic {topic}", missing)
-    (future,) = admin.describe_consumer_groups([group], **options).values()
-    facts = ask(f"Describe on group {group}", future.result)
+    facts = ask(
+        f"Describe on group {group}", lambda: admin.describe_consumer_groups([group], **options)[group].result()
+    )
     if facts is not None and facts.authorized_operations is not None:
         _allowed(facts.authorized_operations, AclOperation.READ, f"Read on group {group}", missing)
     trial = f"headway.{group}.doctor"

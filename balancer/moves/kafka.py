@@ -16,6 +16,7 @@ from balancer.errors import BalancerError
 from balancer.leases.base import WorkerState, transactional_id
 from balancer.leases.notes import CommitNote, read_commit_metadata
 from balancer.moves.bulk_client import listed_ids
+from balancer.moves.inspection import PASSING
 from forecaster.topics import TopicPartition
 
 
@@ -173,13 +174,7 @@ class PlannedGroup:
                 break
             except ck.KafkaException as failure:
                 error = failure.args[0]
-                passing = error.retriable() or error.code() in (
-                    ck.KafkaError.NOT_COORDINATOR,
-                    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
-                    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-                    ck.KafkaError._TIMED_OUT,
-                )
-                if not passing or time.monotonic() > end:
+                if not (error.retriable() or error.code() in PASSING) or time.monotonic() > end:
                     raise
                 time.sleep(0.1)
         return {

@@ -26,12 +26,19 @@ def configure(level: str = "info") -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                renderer,
+            ],
         )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    logging.getLogger("headway").setLevel(
+        level.upper()
+    )  # founding, moves and splits are events; clients' chatter is not
     # A run that is still under way when the next is due is seen in /v1/jobs; the scheduler would say so every tick.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
 

@@ -16,7 +16,7 @@ from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.observers.base import GroupObserver
 from balancer.planner import DEFAULT_LEAD
-from balancer.plans.base import LeaderToken
+from balancer.plans.base import Decision, LeaderToken
 from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
 from forecaster.errors import ForecasterError
@@ -33,6 +33,7 @@ from headway.operation.guards import ActGate, Guarded, frozen
 from headway.operation.posting import Posting
 from headway.reports.what_if import changed_policy, planned_again
 from headway.status.board import GroupView, ReplicaPoint
+from headway.status.logs import logger
 from headway.status.wire import Document, instant, parse_instant
 from headway.work.facts import recorded_states
 from headway.work.footprint import give_back
@@ -143,8 +144,16 @@ class GroupRunner:
             timezone=app.settings.grid(name).timezone,
             intervals=MemberWatch(app.store, GroupId(name), self.topics),
             advise=lambda made, now: with_splits(made, self.lanes.advice(now)),
-            on_decision=lambda decision: app.view(name).remember(decision),
+            on_decision=self._decided,
         )
+
+    def _decided(self, decision: Decision) -> None:
+        """Remember a decision, and say it: one event each."""
+        self.app.view(self.name).remember(decision)
+        made, acted = decision.plan, decision.actuation or {}
+        said = {"replicas": made.replicas, "held": made.hold, "reason": made.reasons[0] if made.reasons else ""}
+        said |= {"outcome": acted.get("state"), "detail": acted.get("detail")}
+        logger("decision").info("decision", group=self.name, id=decision.id, mode=decision.mode, **said)
 
     def forecast(self) -> str:
         """Forecast every topic of the group anew."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from datetime import timedelta
 
 import numpy as np
@@ -16,6 +18,7 @@ from forecaster.topics import TopicPartition
 from headway.configuration.sections import Mode
 from headway.configuration.settings import Settings
 from headway.errors import HeadwayError, NotReady
+from headway.status import logs
 from headway.work.loops import GroupRunner, Guarded, RecordedObserver
 from tests.unit.headway.conftest import NOW
 
@@ -68,6 +71,45 @@ def test_a_turn_plans_acts_and_is_shown(application, runner, target):
     assert [d.actuation["state"] for d in kept] == ["pending"]
     assert [d.id for d in view.decisions] == [d.id for d in kept], "what is answered while the store is away"
     assert application.ready
+
+
+@pytest.fixture
+def log_again():
+    """The standard library's loggers as they were, after a test that configures them as ``serve`` does."""
+    root, ours = logging.getLogger(), logging.getLogger("headway")
+    before = root.level, ours.level
+    yield
+    root.handlers.clear()
+    root.setLevel(before[0])
+    ours.setLevel(before[1])
+
+
+def logged(capsys):
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_every_decision_is_one_event_of_the_log(application, runner, target, capsys, log_again):
+    logs.configure()
+    record(application, [30.0, 30.0])
+    for second in range(3):
+        application.clock = lambda second=second: NOW + timedelta(seconds=second)
+        runner.act()
+    decisions = application.plans.decisions("orders", NOW - timedelta(hours=1))
+    events = [event for event in logged(capsys) if event["event"] == "decision"]
+    assert [event["id"] for event in events] == [d.id for d in decisions]
+    wanted = {"part", "group", "mode", "replicas", "held", "reason", "outcome", "detail", "level", "timestamp"}
+    assert wanted <= events[0].keys()
+    assert (events[0]["group"], events[0]["mode"], events[0]["outcome"]) == ("orders", "act", "pending")
+    assert events[0]["replicas"] == target.current("orders")
+    assert events[0]["reason"] == decisions[0].plan.reasons[0]
+
+
+def test_moves_are_events_of_the_log_and_the_chatter_of_clients_is_not(capsys, log_again):
+    logs.configure()
+    logging.getLogger("headway.moves").info("books of %s founded", "orders")
+    logging.getLogger("kafka.conn").info("connected")
+    (event,) = logged(capsys)
+    assert (event["event"], event["level"]) == ("books of orders founded", "info")
 
 
 def test_decisions_that_repeat_themselves_are_kept_once_in_memory(application, runner):
