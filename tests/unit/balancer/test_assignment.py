@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from balancer.assignment import assign, leavers
 from balancer.group import Member
-from balancer.movement import difference, price, worth_moving
+from balancer.movement import Move, difference, price, worth_moving
 from forecaster.topics import TopicPartition
 from tests.unit.balancer.invariants import check_result
 
@@ -165,3 +165,40 @@ def test_a_dearer_movement_is_never_worth_more(saved, minutes, stops, each, once
     if worth_moving(saved, span, stops + 1, each, once):
         assert worth_moving(saved, span, stops, each, once)
         assert worth_moving(saved, 2 * span, stops, each, once)
+
+
+def test_a_price_of_change_is_to_be_earned_too():
+    hour = timedelta(hours=1)
+    assert worth_moving(1, hour, stops=0, price_per_move_hours=1.0)
+    assert not worth_moving(1, hour, stops=10, price_per_move_hours=0.1)  # what it costs is not earned by the same
+    assert worth_moving(1, hour, stops=10, price_per_move_hours=0.05, price_of_change_hours=0.4)
+    assert not worth_moving(1, hour, stops=10, price_per_move_hours=0.05, price_of_change_hours=0.5)
+    assert price([Move(P[0], "a", "b")], {}, 100.0, timedelta(seconds=2)).records_held == 0
+
+
+def test_all_or_nobody_may_leave_and_who_has_no_room_is_nobody():
+    owner, room = np.array([0, 1, 2]), np.array([0.5, 9.0, 0.0])
+    assert leavers(np.ones(3), room, owner, 0).tolist() == []
+    assert leavers(np.ones(3), room, owner, 2).tolist() == [1, 0]  # of equals the last
+    with pytest.raises(ValueError, match="within 0 and 2"):
+        leavers(np.ones(3), room, owner, 3)
+    with pytest.raises(ValueError, match="count=-1"):
+        leavers(np.ones(3), room, owner, -1)
+
+
+def test_each_reason_for_a_move_is_told_once():
+    loads = {P[0]: 90.0, P[1]: 60.0, P[2]: 10.0, P[3]: 5.0}
+    went = assign(
+        loads, [Member("c", (P[0],)), Member("d")], capacity=100.0, current={"a": (P[1],), "b": (P[2],), "c": (P[0],)}
+    )
+    assert went.reasons[:2] == ("1 partitions had no owner", "a, b left")
+    away = assign(
+        {P[0]: 10.0, P[1]: 10.0},
+        [Member("a", (P[0],), draining=True), Member("b", (P[1],), draining=True), Member("c")],
+        capacity=100.0,
+    )
+    assert away.reasons == ("a, b gives everything away",)
+    over = assign({P[0]: 90.0, P[1]: 60.0}, [Member("a", (P[0], P[1])), Member("b")], capacity=100.0)
+    assert over.reasons == ("a would carry 150 % of its capacity",)
+    level = assign(dict.fromkeys(P[:4], 22.0), [Member("a", tuple(P[:4])), Member("b")], capacity=100.0, skew_limit=1.5)
+    assert level.reasons == ("the busiest member was above 1.5 times the mean",)

@@ -47,3 +47,17 @@ def test_d20_configured_then_measured_then_default_and_each_says_which_it_is() -
 def test_only_the_latest_measurements_count() -> None:
     samples = [timedelta(seconds=500)] * 50 + [timedelta(seconds=20)] * 20
     assert lead_time(samples).value == timedelta(seconds=20)
+
+
+def test_a_decision_without_growth_hides_no_later_one_and_the_edge_belongs_to_the_first() -> None:
+    resizes = [Resize(at(0), 4, 4), Resize(at(10), 1, 3), Resize(at(40), 3, 5)]
+    seen = looks((0, 9), (10, 3), (40, 3), (70, 5))  # who works at the instant of a decision does not answer it
+    assert measured_lead_times(resizes, seen) == [timedelta(seconds=30), timedelta(seconds=30)]
+
+
+def test_how_far_a_lead_time_is_to_be_trusted() -> None:
+    samples = [timedelta(seconds=s) for s in range(1, 11)]
+    configured = lead_time(samples, configured=timedelta(seconds=33))
+    assert (configured.confidence, configured.measured) == (1.0, 10)
+    assert (lead_time([]).confidence, lead_time([]).measured) == (0.0, 0)
+    assert lead_time(samples[:3]).confidence == 0.5

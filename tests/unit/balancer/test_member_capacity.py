@@ -84,3 +84,23 @@ def test_the_estimate_lies_among_the_busy_rates(rows: list[tuple[str, float, boo
         assert estimate.at_least is not None
         assert estimate.at_least >= max(rates)
         assert all(min(rates) - 1e-6 <= c <= max(rates) + 1e-6 for c in estimate.members.values())
+
+
+def test_busy_takes_both_ends_and_any_work_at_all() -> None:
+    one = MemberInterval("a", T0, 60.0, 1, 9, 9)
+    assert one.is_busy()
+    assert not MemberInterval("a", T0, 60.0, 600, None, 900).is_busy()
+    assert not MemberInterval("a", T0, 60.0, 600, 900, None).is_busy()
+    exactly = MemberInterval("a", T0, 60.0, 600, 20, 20)  # 10 records/s, two seconds of them wait
+    assert exactly.is_busy(2.0)
+    assert not exactly.is_busy(2.1)
+
+
+def test_an_interval_survives_a_restart() -> None:
+    kept = interval(100, member="b", minute=3)
+    assert MemberInterval.from_json(kept.to_json()) == kept
+
+
+def test_a_short_look_counts_and_spread_is_a_share_of_each_members_own_rate() -> None:
+    short = [MemberInterval("a", T0 + timedelta(minutes=m), 0.5, 50, 999, 999) for m in range(3)]
+    assert learn_capacity(short).capacity == 100

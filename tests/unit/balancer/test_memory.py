@@ -3,6 +3,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balancer.downstream import DownstreamState
 from balancer.memory import PlannerMemory
 from balancer.stabilization import Change, ScalingHistory, Wish
 
@@ -30,3 +31,39 @@ def test_after_a_clock_went_back_what_lies_ahead_never_happened(wishes, changes,
     ahead = any(m > 0 for m in (*wishes, *changes, *moves, *rates))
     assert (then == memory) is not ahead
     assert then.until(NOON) == then
+
+
+def test_a_memory_survives_a_restart_whole():
+    memory = PlannerMemory(
+        history=ScalingHistory((Wish(at(-3), 3),), (Change(at(-2), 2, 3),), ((at(-1), 5),)),
+        promises=((at(1), 12.5), (at(2), 13.0)),
+        log_margin=-0.25,
+        rates=((at(-2), 9.0), (at(-1), 9.5)),
+        downstream=DownstreamState(limit=6, since=at(-9)),
+        last_good=4,
+        last_lag=1200,
+        last_working=3,
+    )
+    assert PlannerMemory.from_json(memory.to_json()) == memory
+    older = {key: value for key, value in memory.to_json().items() if key not in ("last_lag", "last_working")}
+    assert (PlannerMemory.from_json(older).last_lag, PlannerMemory.from_json(older).last_working) == (None, None)
+
+
+def test_a_minute_counts_once_and_the_newest_is_first():
+    memory = PlannerMemory()
+    assert memory.recent() == (0.0, 0.0, 0.0, 0.0)
+    for minute, rate in ((0, 10.0), (1, 11.0), (1.5, 99.0), (2, 12.0)):
+        memory = memory.saw(at(minute), rate)
+    assert memory.rates == ((at(0), 10.0), (at(1), 11.0), (at(2), 12.0))
+    assert memory.recent() == (12.0, 11.0, 10.0, 10.0)
+    assert memory.has_seen(at(2) + timedelta(seconds=59))
+    assert not memory.has_seen(at(3))
+    for minute in range(3, 9):
+        memory = memory.saw(at(minute), float(minute))
+    assert memory.recent() == (8.0, 7.0, 6.0, 5.0)
+
+
+def test_a_promise_falls_due_for_a_minute_and_is_forgotten_after_two():
+    memory = PlannerMemory(promises=((at(0), 5.0), (at(1), 6.0)))
+    assert [memory.due(at(m)) for m in (-0.1, 0, 0.9, 1, 1.9, 2)] == [None, 5.0, 5.0, 6.0, 6.0, None]
+    assert memory.promises_with(at(2), at(4), 7.0) == ((at(1), 6.0), (at(4), 7.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -126,6 +126,139 @@ def test_limits_hold_against_every_rule():
 def test_what_cannot_be_meant_is_refused(body, message):
     with pytest.raises(PolicyRefused, match=message):
         rule_from_json(body)
+
+
+NINE, TEN = "2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"from": "9 o'clock", "to": TEN, "replicas": 1}, 'from="9 o\'clock" must be an instant such as {NINE}'),
+        ({"to": "ten", "replicas": 1}, "to='ten' must be an instant such as {NINE}"),
+        ({"expires": "ten", "replicas": 1}, "expires='ten' must be an instant such as {NINE}"),
+        ({"from": NINE[:-1], "to": TEN, "replicas": 1}, "from=2026-01-05T09:00:00 must name its zone, such as {NINE}"),
+        ({"from": NINE, "to": TEN[:-1], "replicas": 1}, "to=2026-01-05T10:00:00 must name its zone, such as {TEN}"),
+        (
+            {"from": NINE, "to": NINE, "replicas": 1},
+            "to=2026-01-05T09:00:00+00:00 must be later than from=2026-01-05T09:00:00+00:00",
+        ),
+        ({"replicas": 4}, "to is missing: a rule without cron needs an end"),
+        ({"to": TEN}, "nothing is asked for: give replicas, at_least, at_most or factor"),
+        ({"to": TEN, "replicas": -1}, "replicas=-1 must be 0 or more"),
+        ({"to": TEN, "at_least": -1}, "at_least=-1 must be 0 or more"),
+        ({"to": TEN, "at_most": -1}, "at_most=-1 must be 0 or more"),
+        ({"to": TEN, "replicas": "1"}, "replicas='1' must be a whole number of members"),
+        ({"to": TEN, "at_least": "1"}, "at_least='1' must be a whole number of members"),
+        ({"to": TEN, "at_most": "1"}, "at_most='1' must be a whole number of members"),
+        ({"to": TEN, "factor": "2"}, "factor='2' must be a number"),
+        ({"to": TEN, "factor": 1e308}, "factor=1e+308 must be a positive number of at most 1000"),
+        ({"to": TEN, "replicas": 1, "at_most": 2}, "replicas is exact; give it or at_least and at_most, not both"),
+        ({"expires": TEN, "at_least": 2}, "an override needs replicas and an expiry"),
+        (
+            {"to": TEN, "expires": TEN, "replicas": 2},
+            "to and expires are both given; an override has expires, a window has to",
+        ),
+        ({"to": TEN, "factor": 2, "name": 5}, "name=5 must be text"),
+        ({"cron": 5, "duration": "2h", "at_least": 9}, "cron=5 must be text"),
+        ({"cron": "0 8 * * *", "timezone": 5, "duration": "2h", "at_least": 9}, "timezone=5 must be text"),
+        (
+            {"cron": "0 8 * *", "duration": "2h", "at_least": 9},
+            "cron='0 8 * *' must be five fields, such as 0 8 * * 1-5: Wrong number of fields",
+        ),
+        (
+            {"cron": "0 8 * * *", "duration": "2h", "from": NINE, "at_least": 9},
+            "cron goes with duration; give from and to, or cron and duration",
+        ),
+        (
+            {"duration": "2h", "to": TEN, "at_least": 9},
+            "duration goes with cron; give from and to, or cron and duration",
+        ),
+        (
+            {"whence": "noon"},
+            "whence is not known; a rule may have from, to, expires, cron, timezone, duration, replicas, at_least, "
+            "at_most, factor, name",
+        ),
+    ],
+)
+def test_a_refusal_is_one_true_sentence(body, said):
+    with pytest.raises(PolicyRefused) as refused:
+        rule_from_json(body)
+    assert str(refused.value) == said.format(NINE=NINE, TEN=TEN)
+
+
+def test_bounds_belong_to_what_is_allowed():
+    assert Rule(end=DAY, at_least=2, at_most=2).at_most == 2
+    assert Rule(end=DAY, factor=1000.0).factor == 1000
+    assert Rule(cron="0 0 1 1 *", duration=timedelta(days=366), replicas=1).duration == timedelta(days=366)
+    leap = {"cron": "0 0 29 2 *", "duration": "1h", "at_least": 1}
+    assert rule_from_json(leap).cron == "0 0 29 2 *"
+
+
+def test_a_rule_is_written_in_utc_with_its_own_words():
+    berlin = timezone(HOUR)
+    window = Rule(start=DAY.astimezone(berlin), end=(DAY + HOUR).astimezone(berlin), at_most=3, at_least=1)
+    assert rule_to_json(window) == {
+        "from": "2026-01-05T00:00:00Z", "to": "2026-01-05T01:00:00Z", "at_least": 1, "at_most": 3
+    }  # fmt: skip
+    override = Rule(end=DAY, replicas=0, override=True, name="hands off")
+    assert rule_to_json(override) == {"name": "hands off", "expires": "2026-01-05T00:00:00Z", "replicas": 0}
+    assert rule_from_json(rule_to_json(override)) == override
+
+
+def test_zero_is_a_size_and_limits_come_last():
+    nothing = at([Rule(start=DAY, end=DAY + HOUR, at_most=0)], DAY)
+    assert nothing.apply(np.array([5]), 0, 9).tolist() == [0]
+    assert nothing.apply(np.array([5]), 2, 9).tolist() == [2]
+    stopped = at([Rule(start=DAY, end=DAY + HOUR, replicas=0)], DAY)
+    assert stopped.apply(np.array([5]), 0, 9).tolist() == [0]
+    capped = at(
+        [Rule(start=DAY, end=DAY + HOUR, at_most=7), Rule(start=DAY, end=DAY + HOUR, at_most=4)], DAY, DAY + HOUR
+    )
+    assert capped.ceiling.tolist() == [7, -1]  # of ceilings the highest, which is the safest
+    assert capped.apply(np.array([9, 9]), 1, 20).tolist() == [7, 9]
+    assert capped.apply(np.array([3, 3]), 1, 20).tolist() == [3, 3]
+
+
+def test_the_override_that_ends_last_beats_all_and_nothing_else_is_forgotten():
+    inside = {"start": DAY, "end": DAY + HOUR}
+    e = at(
+        [
+            Rule(start=DAY, end=DAY + 2 * HOUR, replicas=2, override=True),
+            Rule(start=DAY, end=DAY + HOUR, replicas=9, override=True),
+            Rule(**inside, replicas=20),
+            Rule(**inside, at_least=5),
+            Rule(**inside, factor=3.0),
+        ],
+        DAY,
+        DAY + HOUR,
+    )
+    assert (e.exact.tolist(), e.floor.tolist(), e.factor.tolist()) == ([2, 2], [5, -1], [3.0, 1.0])
+    assert e.exact.dtype == np.intp
+
+
+def test_windows_that_only_touch_an_interval_are_not_in_it():
+    before, after = Rule(start=DAY - HOUR, end=DAY, replicas=1), Rule(start=DAY + HOUR, end=DAY + 2 * HOUR, replicas=1)
+    daily = Rule(cron="0 23 * * *", duration=HOUR, replicas=1)
+    assert spans([before, after, daily], DAY, DAY + HOUR) == ()
+    assert spans([Rule(cron="0 1 * * *", duration=HOUR, replicas=1)], DAY, DAY + HOUR) == ()
+    assert active(spans([before], DAY - HOUR, DAY), DAY) == ()
+
+
+def test_windows_of_several_rules_are_all_there_in_utc_and_in_order_of_time():
+    berlin = timezone(HOUR)
+    fixed = Rule(start=(DAY + 3 * HOUR).astimezone(berlin), end=(DAY + 4 * HOUR).astimezone(berlin), replicas=1)
+    hourly = Rule(cron="0 * * * *", timezone="Europe/Berlin", duration=HOUR, replicas=1)
+    late = Rule(cron="30 5 * * *", duration=timedelta(minutes=10), replicas=2)
+    ended = Rule(end=DAY + 2 * HOUR, replicas=3)
+    found = spans([late, fixed, hourly, ended], DAY, DAY + 6 * HOUR)
+    assert [(s.start, s.end, s.rule) for s in found] == [
+        (DAY, DAY + 2 * HOUR, ended),
+        (DAY, DAY + 6 * HOUR, hourly),  # windows that touch are one
+        (DAY + 3 * HOUR, DAY + 4 * HOUR, fixed),
+        (DAY + 5.5 * HOUR, DAY + 5.5 * HOUR + timedelta(minutes=10), late),
+    ]
+    assert {s.start.tzinfo for s in found} | {s.end.tzinfo for s in found} == {UTC}
 
 
 @pytest.mark.parametrize("text", ["2h", "120m", "7200s", "PT2H", "1h60m", "PT1H60M", "pt7200S"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer.policy import ScalingPolicy
-from balancer.stabilization import ScalingHistory, changed, in_grace, moved, moves_left, stabilize
+from balancer.stabilization import Change, ScalingHistory, Wish, changed, in_grace, moved, moves_left, stabilize
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -157,3 +157,21 @@ def test_move_budget_counts_an_hour():
 def test_history_survives_a_restart(wishes):
     _, history, _ = drive(wishes, ScalingPolicy(scale_down_dwell=3 * MINUTE))
     assert ScalingHistory.from_json(history.to_json()) == history
+
+
+def test_what_a_restart_finds_is_what_was_kept_and_what_is_missing_is_empty():
+    history = ScalingHistory((Wish(START, 3),), (Change(START, 2, 5),), ((START + MINUTE, 4),))
+    kept = history.to_json()
+    assert ScalingHistory.from_json(kept) == history
+    for gone in ("wishes", "changes", "moves"):
+        rest = ScalingHistory.from_json({key: value for key, value in kept.items() if key != gone})
+        assert getattr(rest, gone) == ()
+        assert sum(len(getattr(rest, name)) for name in ("wishes", "changes", "moves")) == 2
+
+
+def test_moves_are_remembered_for_an_hour_beside_everything_else():
+    history = ScalingHistory((Wish(START, 3),), (Change(START, 2, 5),), ((START, 4), (START + MINUTE, 2)))
+    later = moved(history, START + 60 * MINUTE, 7)
+    assert (later.wishes, later.changes) == (history.wishes, history.changes)
+    assert later.moves == ((START + MINUTE, 2), (START + 60 * MINUTE, 7))
+    assert moved(history, START + 60 * MINUTE, 0).moves == ((START + MINUTE, 2),)
