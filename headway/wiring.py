@@ -13,7 +13,7 @@ from balancer.errors import BalancerError, PlanStoreUnavailable
 from balancer.plans.base import LeaderToken, PlanStore
 from forecaster.errors import ForecasterError
 from forecaster.topics import GroupId
-from headway.configuration.sections import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.configuration.actuators import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
 from headway.configuration.settings import Settings, secret
 from headway.errors import HeadwayError
 from headway.operation.audit import Audit

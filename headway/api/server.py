@@ -12,7 +12,7 @@ from headway.api.gate import Gate, digest
 from headway.api.page import mount_page
 from headway.api.reference import mount_reference
 from headway.application import Application
-from headway.configuration.sections import LOOPBACK
+from headway.configuration.section import LOOPBACK
 from headway.configuration.settings import Settings, secret
 from headway.errors import SettingsRefused
 

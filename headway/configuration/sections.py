@@ -5,56 +5,27 @@ Values only: `headway.configuration.settings` reads files and the environment, a
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from balancer.errors import PolicyRefused
 from balancer.policy import AssignmentKind
 from balancer.prescaling import Rule, rule_from_json
 from forecaster.timegrid import TimeGrid
-from headway.configuration.durations import parse_duration
-
-PREFIX = "HEADWAY_"
-"""Of every environment variable that is read."""
-
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-"""Hosts that nobody outside this machine, or this pod, reaches."""
-
-
-def _duration(value: object) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, str):
-        return parse_duration(value)
-    raise ValueError(f'{value!r} has no unit; write it as text, such as "{value}s"')
-
-
-def _some_time(value: timedelta) -> timedelta:
-    if value <= timedelta(0):
-        raise ValueError("must be longer than zero")
-    return value
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-SomeTime = Annotated[Duration, AfterValidator(_some_time)]
-"""A duration that zero would make senseless."""
+from headway.configuration.actuators import ActuatorSettings
+from headway.configuration.section import LOOPBACK, PREFIX, Duration, Section, SomeTime
 
 
 class Mode(StrEnum):
@@ -64,26 +35,6 @@ class Mode(StrEnum):
     RECOMMEND = "recommend"
     SHADOW = "shadow"
     ACT = "act"
-
-
-class Section(BaseModel):
-    """A table of the settings file: unknown keys are refused with the nearest known one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
-    secrets: ClassVar[frozenset[str]] = frozenset()
-    """Fields that may come from the environment or a file only."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        for key in data:
-            if key not in cls.model_fields:
-                near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.5)
-                hint = f"the nearest known key is {near[0]!r}" if near else f"known: {', '.join(cls.model_fields)}"
-                raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", {"key": repr(key), "hint": hint})
-        return data
 
 
 class StoreSettings(Section):
@@ -256,65 +207,6 @@ class JobSettings(Section):
         except CronSimError as exc:
             raise ValueError(f'{value!r} is not a cron expression such as "15 3 * * *"') from exc
         return value
-
-
-class NoActuator(Section):
-    """Recommends only."""
-
-    kind: Literal["none"] = "none"
-    """Which target."""
-
-
-class ProcessActuator(Section):
-    """Runs the members as processes of this machine."""
-
-    kind: Literal["process"]
-    """Which target."""
-    command: list[str] = Field(min_length=1)
-    """Program and arguments of one member; ``{instance}`` stands for its number."""
-    log_dir: Path | None = None
-    """Folder of the members' output; absent: in the state folder."""
-
-
-class KubernetesActuator(Section):
-    """Sets a scale subresource."""
-
-    kind: Literal["kubernetes"]
-    """Which target."""
-    resource: str = "deployments"
-    """Plural name of the resource that has a scale."""
-    api: str = "apps/v1"
-    """``group/version`` of the resource."""
-    namespace: str = "default"
-    """Where the target is."""
-    name: str
-    """The target's name."""
-
-
-class KedaActuator(Section):
-    """KEDA asks the scaler; nothing is pushed."""
-
-    kind: Literal["keda"]
-    """Which target."""
-    namespace: str | None = None
-    """Where the members' pods are. With it, the pods of drained members get the lowest deletion cost, so that a
-    Deployment that shrinks takes them first; needs ``patch`` on pods there."""
-
-
-class WebhookActuator(Section):
-    """Posts a signed request."""
-
-    kind: Literal["webhook"]
-    """Which target."""
-    url: str = Field(pattern=r"^https?://[^/\s]+")
-    """Where to post: ``https://`` or ``http://``."""
-    secret_file: Path | None = None
-    """File that holds the signing key; required, calls are always signed."""
-
-
-ActuatorSettings = Annotated[
-    NoActuator | ProcessActuator | KubernetesActuator | KedaActuator | WebhookActuator, Field(discriminator="kind")
-]
 
 
 def freeze_rule(window: Mapping[str, Any]) -> Rule:

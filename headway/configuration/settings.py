@@ -29,8 +29,8 @@ from balancer.errors import PolicyRefused
 from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
 from forecaster.timegrid import TimeGrid
+from headway.configuration.section import PREFIX, Section
 from headway.configuration.sections import (
-    PREFIX,
     ApiSettings,
     ExternalMetricsSettings,
     GroupDefaults,
@@ -40,7 +40,6 @@ from headway.configuration.sections import (
     Mode,
     ModelSettings,
     ScalerSettings,
-    Section,
     StoreSettings,
     TopicSettings,
     freeze_rule,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forecaster.topics import GroupId
-from headway.configuration.sections import LOOPBACK, KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.configuration.actuators import KedaActuator, KubernetesActuator, ProcessActuator, WebhookActuator
+from headway.configuration.section import LOOPBACK
 from headway.configuration.settings import Settings, in_a_pod
 from headway.errors import one_line
 

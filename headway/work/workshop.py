@@ -13,7 +13,7 @@ from forecaster.ingest.recorder import Recorder
 from forecaster.ingest.sampler import RecordSampler
 from forecaster.offsets import CountingPolicy
 from forecaster.topics import GroupId, TopicPartition
-from headway.configuration.sections import KedaActuator
+from headway.configuration.actuators import KedaActuator
 from headway.consumers.planned_groups import with_workers
 from headway.operation.posting import Posting
 from headway.wiring import open_source, open_target

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headway.configuration.sections import LOOPBACK
+from headway.configuration.section import LOOPBACK
 from headway.configuration.settings import load
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
