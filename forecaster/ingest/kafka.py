@@ -211,8 +211,19 @@ def hidden(properties: Properties) -> dict[str, Any]:
     >>> hidden({"bootstrap.servers": "kafka:9092", "sasl.password": "hunter2"})
     {'bootstrap.servers': 'kafka:9092', 'sasl.password': '***'}
     """
-    words = ("password", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config")
-    return {name: "***" if any(word in name for word in words) else value for name, value in properties.items()}
+    return {name: "***" if is_secret(name) else value for name, value in properties.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a property of this name could be a secret.
+
+    Examples
+    --------
+    >>> [is_secret(f"sasl.oauthbearer.{name}") for name in ("client.secret", "token.endpoint.url")]
+    [True, False]
+    """
+    words = ("password", "passphrase", "secret", "token", "jaas", "key.pem", "sasl.oauthbearer.config")
+    return any(word in name for word in words) and not name.endswith(".url")
 
 
 def names(properties: Properties) -> str:

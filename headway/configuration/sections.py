@@ -25,7 +25,7 @@ from balancer.policy import AssignmentKind
 from balancer.prescaling import Rule, rule_from_json
 from forecaster.timegrid import TimeGrid
 from headway.configuration.actuators import ActuatorSettings
-from headway.configuration.section import LOOPBACK, PREFIX, Duration, Section, SomeTime
+from headway.configuration.section import LOOPBACK, Duration, Section, SomeTime
 
 
 class Mode(StrEnum):
@@ -63,20 +63,23 @@ class KafkaSettings(Section):
     secrets = frozenset({"password"})
     bootstrap_servers: str | None = None
     """``host:port``, comma-separated. Absent: arrivals come by push or from files."""
-    properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """Any client property, by its librdkafka name."""
+    properties: dict[str, str | int | float | bool | SecretStr] = Field(default_factory=dict)
+    """Any client property, by its librdkafka name; those that are secrets from the environment only."""
+    property_files: dict[str, Path] = Field(default_factory=dict)
+    """Properties that are secrets, such as ``ssl.key.password``: name → file that holds the value."""
     password: SecretStr | None = None
     """Becomes ``sasl.password``."""
     password_file: Path | None = None
     """File that holds the password."""
 
-    @field_validator("properties")
+    @field_validator("properties", mode="before")
     @classmethod
-    def _no_secrets(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for key in value:
-            if key in ("sasl.password", "ssl.key.password", "ssl.keystore.password"):
-                raise ValueError(f"{key} is a secret; use kafka.password_file or {PREFIX}KAFKA__PASSWORD")
-        return value
+    def _hide_secrets(cls, value: Any) -> Any:
+        from forecaster.ingest.kafka import is_secret
+
+        if not isinstance(value, Mapping):
+            return value
+        return {k: SecretStr(v) if is_secret(k) and isinstance(v, str) else v for k, v in value.items()}
 
 
 class ApiSettings(Section):

@@ -201,7 +201,9 @@ class Settings(Section):
 
     def kafka_properties(self) -> dict[str, str | int | float | bool]:
         """Return librdkafka properties, the password included."""
-        properties = dict(self.kafka.properties)
+        given = self.kafka.properties.items()
+        properties = {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in given}
+        properties |= {name: secret(None, file) or "" for name, file in self.kafka.property_files.items()}
         if self.kafka.bootstrap_servers:
             properties["bootstrap.servers"] = self.kafka.bootstrap_servers
         password = secret(self.kafka.password, self.kafka.password_file)
@@ -318,6 +320,8 @@ def _given(section: GroupDefaults) -> dict[str, Any]:
 
 
 def _refuse_inline_secrets(data: Mapping[str, Any], place: str) -> None:
+    from forecaster.ingest.kafka import is_secret
+
     for name, field in Settings.model_fields.items():
         section, table = field.annotation, data.get(name)
         if isinstance(section, type) and issubclass(section, Section) and isinstance(table, Mapping):
@@ -326,6 +330,14 @@ def _refuse_inline_secrets(data: Mapping[str, Any], place: str) -> None:
                     f"{place}: {name}.{key} is a secret and must not stand in the file; use {name}.{key}_file or "
                     f"{PREFIX}{name.upper()}__{key.upper()}"
                 )
+    kafka = data.get("kafka")
+    properties = kafka.get("properties") if isinstance(kafka, Mapping) else None
+    for name in properties if isinstance(properties, Mapping) else ():
+        if is_secret(name):
+            raise SettingsRefused(
+                f"{place}: kafka.properties: {name} is a secret and must not stand in the file; name a file that holds "
+                f"it in kafka.property_files, or use {PREFIX}KAFKA__PROPERTIES__{name.upper().replace('.', '_')}"
+            )
     store = data.get("store")
     url = store.get("url") if isinstance(store, Mapping) else None
     if isinstance(url, str) and urlsplit(url).password:
@@ -346,8 +358,8 @@ def _path_of(variable: str, data: Mapping[str, Any]) -> list[str] | None:
         spelled = {re.sub(r"\W", "_", k).upper(): k for k in named} if isinstance(named, Mapping) else {}
         path.append(spelled.get(parts[1], parts[1].lower()))
         parts = [parts[0], *parts[2:]]
-    if path[0] == "kafka" and len(parts) > 2 and parts[1] == "PROPERTIES":
-        return [*path, "properties", parts[2].lower().replace("_", ".")]
+    if path[0] == "kafka" and len(parts) > 2 and parts[1] in ("PROPERTIES", "PROPERTY_FILES"):
+        return [*path, parts[1].lower(), parts[2].lower().replace("_", ".")]
     return path + [p.lower() for p in parts[1:]]
 
 
