@@ -53,6 +53,19 @@ def test_c16_without_a_version_the_last_writer_wins_and_a_stale_one_conflicts(cl
     assert cluster("GET", scale)["spec"]["replicas"] == 6
 
 
+def test_c17_a_lease_whose_renewal_lacks_its_six_digits_is_refused(cluster):
+    """Why nothing of ours is a Lease: a clock that stands at a whole second would end leadership."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+    def lease(renewed):
+        meta = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "c17"}}
+        return meta | {"spec": {"holderIdentity": "a", "renewTime": renewed}}
+
+    assert refused(cluster, "POST", path, lease("2026-01-05T12:00:00Z")).code == 400
+    cluster("POST", path, lease("2026-01-05T12:00:00.000000Z"))
+    cluster("DELETE", f"{path}/c17")
+
+
 def test_the_uid_of_another_life_is_refused(cluster, scale):
     body = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}, "spec": {"replicas": 4}}
     assert refused(cluster, "PATCH", scale, body, MERGE).code == 409

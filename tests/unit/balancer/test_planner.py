@@ -184,6 +184,14 @@ def test_d20_size_is_that_of_the_moment_when_members_would_be_ready() -> None:
     assert plan(snapshot(), forecast(rising), late, NOW, knobs=knobs).plan.replicas == 9
 
 
+def test_b17_the_cap_at_partitions_is_a_policy_and_on_unless_told_otherwise() -> None:
+    seen, ahead = snapshot(3, 100.0, 0, partitions=3, working=3), forecast([100.0] * 72, 3)  # a member serves 10
+    capped, pooled = (plan(seen, ahead, policy, NOW).plan for policy in (POLICY, POOL))
+    assert ScalingPolicy(capacity_per_member=10.0).cap_at_partitions
+    assert capped.replicas == 3
+    assert pooled.replicas > 10, "as a share group or a pool of jobs needs them"
+
+
 def test_b33_a_backlog_that_drains_by_itself_adds_nobody() -> None:
     few = plan(snapshot(6, 30.0, 1500, working=6), forecast([30.0] * 72), POOL, NOW).plan
     much = plan(snapshot(6, 30.0, 60000, working=6), forecast([30.0] * 72), POOL, NOW).plan
