@@ -2,6 +2,7 @@
 
 Use::
 
+    weights = weights_of("http://headway:8765", "orders")
     KafkaConsumer("orders", group_id="orders", partition_assignment_strategy=[PlannedAssignor(weights, "orders-1")])
 
 Each member sends what it owns; the leader shares partitions out by weight and leaves them where they are as far as
@@ -13,6 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -67,13 +70,59 @@ def share_out(
     return {member: sorted(mine) for member, mine in found.items()}
 
 
+def weights_of(
+    url: str, group: str, token: str | None = None, timeout_s: float = 5.0
+) -> Callable[[], Mapping[TopicPartition, float]]:
+    """Return a function that asks Headway for the median rate of each partition over the next hour, records/s.
+
+    While Headway does not answer, it returns what it said last; before it ever did, nothing: then partitions count
+    alike. A topic without a forecast is left out, so that its partitions count as the mean of the others.
+
+    Parameters
+    ----------
+    url
+        Where ``headway serve`` answers.
+    group
+        The group's name there.
+    token
+        Its read token, if it has one.
+    timeout_s
+        How long one answer may take; the whole group waits for it.
+    """
+    last: dict[TopicPartition, float] = {}
+
+    def ask(path: str) -> Any:
+        request = Request(f"{url.rstrip('/')}/v1/groups/{quote(group, safe='')}{path}")
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
+        with urlopen(request, timeout=timeout_s) as answer:
+            return json.load(answer)
+
+    def weights() -> Mapping[TopicPartition, float]:
+        try:
+            found: dict[TopicPartition, float] = {}
+            for topic in ask("")["topics"]:
+                said = ask(f"/forecast?by=partition&levels=0.5&horizon=1h&topic={quote(topic, safe='')}")
+                for row in said["partitions"] or ():
+                    rates = row["values"]["0.5"]
+                    found[TopicPartition(topic, row["partition"])] = sum(rates) / max(len(rates), 1)
+        except (OSError, ValueError, KeyError, TypeError):  # a rebalance must end, whatever is away
+            return dict(last)
+        last.clear()
+        last.update(found)
+        return found
+
+    return weights
+
+
 class PlannedAssignor(AbstractPartitionAssignor):
     """Shares partitions out by the plan's weights.
 
     Parameters
     ----------
     weights
-        Returns records/s by partition, as far as they are known; the rest counts as the mean of those.
+        Returns records/s by partition, as far as they are known (:func:`weights_of`); the rest counts as the mean of
+        those.
     worker
         Name of this member, shown in its metadata.
     """
