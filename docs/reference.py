@@ -60,11 +60,11 @@ def http() -> Iterator[str]:
     """Yield a section for each route of the OpenAPI document."""
     from fastapi import FastAPI
 
-    from headway.api import groups, operate, status
+    from headway.api.server import ROUTERS
 
     app = FastAPI()
-    for module in (groups, operate, status):
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     yield "# Reference: HTTP\n"
     document = app.openapi()
     for path, methods in sorted(document["paths"].items()):
@@ -85,8 +85,11 @@ def metrics() -> Iterator[str]:
     from headway.status.board import Board
     from headway.status.group_metrics import GroupMetrics
     from headway.status.metrics import Metrics
+    from headway.work.jobs import Jobs
 
-    text = Metrics().text(GroupMetrics(Board(), datetime(2026, 1, 1, tzinfo=UTC))).decode()
+    known = Metrics()
+    Jobs(Board(), known)  # tells of its schedule as well
+    text = known.text(GroupMetrics(Board(), datetime(2026, 1, 1, tzinfo=UTC))).decode()
     yield "# Reference: metrics\n"
     yield "What is not known is left out; a group that is gone leaves nothing behind.\n"
     yield "| metric | kind | meaning |\n|---|---|---|"

@@ -35,6 +35,10 @@ def tokens(settings: Settings) -> tuple[bytes | None, bytes | None]:
     return (None if read is None else digest(read)), (None if write is None else digest(write))
 
 
+ROUTERS = (groups.router, panels.router, operate.router, status.router)
+"""Everything under ``/v1`` and beside it; the documentation's reference is written from the same."""
+
+
 def create_app(application: Application) -> FastAPI:
     """Return the ASGI application."""
     read, write = tokens(application.settings)
@@ -49,8 +53,8 @@ def create_app(application: Application) -> FastAPI:
     app.state.whatif_slots = asyncio.Semaphore(application.settings.api.whatifs_at_once)
     app.state.listeners = set()
     problems.install(app)
-    for module in (groups, panels, operate, status):
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     mount_page(app)
     mount_reference(app)
     app.add_middleware(
