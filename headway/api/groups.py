@@ -13,7 +13,7 @@ from forecaster.forecast import Forecast
 from forecaster.topics import GroupId
 from headway.api.names import GROUP
 from headway.api.problems import problem
-from headway.api.series import OF_THE_GROUP, latency, of_the_group, recorded
+from headway.api.series import BY_PARTITION, OF_THE_GROUP, latency, of_the_group, recorded
 from headway.application import Application
 from headway.configuration.durations import parse_duration
 from headway.status.board import group_document, plan_view
@@ -182,9 +182,12 @@ def series(
 
     Arrivals in records/s, lag in records; latency as the 99th percentile over the partitions whose delay is known, in
     seconds, too high by up to ``resolution_s``; capacity of a member in records/s and lead time in seconds, as learned
-    or set.
+    or set. By partition there are arrivals, lag and latency.
     """
     view = app.view(group)
+    if by == "partition" and name not in BY_PARTITION:
+        what = f"{name} is of the group; by=partition goes with {', '.join(BY_PARTITION)}"
+        return problem(422, "Not understood", what)
     try:
         end_at = parse_instant(to) if to is not None else app.clock()
         start_at = parse_instant(start) if start is not None else end_at - timedelta(days=1)
@@ -194,7 +197,7 @@ def series(
         return problem(422, "Not understood", "from must lie before to")
     if name == "replicas":
         return as_json(encode({"name": name, "unit": "members", "points": member_points(app, view, start_at, end_at)}))
-    if name == "latency":
+    if name == "latency" and by == "topic":
         return as_json(encode(latency(app, view, start_at, end_at)))
     if name in OF_THE_GROUP:
         return as_json(encode(of_the_group(app, view, name, start_at, end_at)))

@@ -18,21 +18,34 @@ from headway.work.learned_series import CAPACITY, LEAD_TIME
 MAX_CELLS = 500_000
 READ_CELLS = 2_000_000
 
+BY_PARTITION = {
+    "arrivals": ("arrivals", "records/s", None),
+    "lag": ("lag", "records", 1.0),
+    "latency": ("latency_ms", "seconds", 1000.0),
+}
+"""Name → what is stored of it, unit, and by what it is divided (None: seconds of a step)."""
 OF_THE_GROUP = {"capacity": (CAPACITY, "records/s", "records_per_s"), "lead_time": (LEAD_TIME, "seconds", "seconds")}
 
 
 def latency(app: Application, view: GroupView, start_at: datetime, end_at: datetime) -> Document:
-    """Return the 99th percentile a step over the partitions of the group's topics; of a replay what it measured."""
+    """Return the 99th percentile a step over the partitions of the group's topics; of a replay what it measured.
+
+    A step between two known ones of which nothing is known has None, so that nobody draws a line through it.
+    """
     document: Document = {"name": "latency", "unit": "seconds", "resolution_s": None}
     found: dict[int, list[int]] = {}
     for topic in view.topics:
         step_s, first, cells = _cells(app, topic, "latency_ms", view.name, start_at, end_at)
         document["resolution_s"] = max(document["resolution_s"] or 0, step_s)
-        for step in np.flatnonzero(cells.known.any(axis=0)).tolist():
+        known = np.flatnonzero(cells.known.any(axis=0)).tolist()
+        for step in range(known[0], known[-1] + 1) if known else ():
             found.setdefault((first + step + 1) * step_s, []).extend(cells.values[cells.known[:, step], step].tolist())
-    points = [(datetime.fromtimestamp(at, UTC), float(np.percentile(ms, 99)) / 1000) for at, ms in found.items()]
-    chosen = sorted(points) or [point for point in view.latencies if start_at <= point[0] < end_at]
-    document["points"] = [{"at": instant(at), "p99_s": round(p99_s, 3)} for at, p99_s in chosen]
+    points: list[tuple[datetime, float | None]] = [
+        (datetime.fromtimestamp(at, UTC), float(np.percentile(ms, 99)) / 1000 if ms else None)
+        for at, ms in sorted(found.items())
+    ]
+    chosen = points or [point for point in view.latencies if start_at <= point[0] < end_at]
+    document["points"] = [{"at": instant(at), "p99_s": None if s is None else round(s, 3)} for at, s in chosen]
     return document
 
 
@@ -62,7 +75,7 @@ def _cells(
 def recorded(
     app: Application, view: GroupView, name: str, topic: str, by: str, start_at: datetime, end_at: datetime
 ) -> Document | Response:
-    """Return arrivals or lag of one topic, or the problem that they are too many."""
+    """Return arrivals, lag or (by partition) latency of one topic, or the problem that they are too many."""
     grid = app.settings.grid(view.name)
     meta = app.store.meta(topic)
     step_s = meta.step_s if meta is not None else grid.step_s
@@ -71,12 +84,13 @@ def recorded(
     size = (end - first) * (width if by == "partition" else 1)
     if size > MAX_CELLS:
         return problem(422, "Too much at once", f"{size} cells; ask for at most {MAX_CELLS}: a shorter range")
-    key = SeriesKey(topic, name, view.name if name == "lag" else None, step_s)
-    divisor = float(step_s) if name == "arrivals" else 1.0
+    metric, unit, divisor = BY_PARTITION[name]
+    key = SeriesKey(topic, metric, None if name == "arrivals" else view.name, step_s)
+    divisor = divisor or float(step_s)
     document: Document = {
         "name": name,
         "topic": topic,
-        "unit": "records/s" if name == "arrivals" else "records",
+        "unit": unit,
         "step_s": step_s,
         "from": instant(datetime.fromtimestamp(first * step_s, UTC)),
     }

@@ -94,7 +94,7 @@ async function group(g, v) {
   if (stale) {
     drawTimeline(g, data.timeline, (details) => openDecision(g, details));
     drawQuality(g, data.quality);
-    drawOperators(g, data.prescale, data.audit, removeWindow);
+    drawOperators(g, data.prescale, data.audit, data.jobs, removeWindow);
   }
   drawPartitions(g, data);
   drawPlan(g, data.plan);
@@ -112,7 +112,7 @@ function nothing(name, g) {
     forecast: { total: null, reasons: ["not read"], possible_from: null }, plan: { steps: [], reasons: [] },
     assignment: { members: null, unowned: [], skew: null, changes: [], why: "Not read." }, windows: { windows: [] },
     heat: { name: "arrivals", from: g.now, step_s: 60, partitions: [], values: [], hot: [], ahead: null }, timeline: { changes: [] },
-    quality: { leads: [], why: "Not read." }, moves: { moves: [] }, prescale: { windows: [] }, audit: { entries: [] } }[name];
+    quality: { leads: [], why: "Not read." }, moves: { moves: [] }, prescale: { windows: [] }, audit: { entries: [] }, jobs: { jobs: [] } }[name];
 }
 async function charts(g, v, stale) {
   const now = ms(g.now);

@@ -19,8 +19,9 @@ export function bokeh() {
 }
 
 export const NONE = { x: [], y: [] };
+const BOX = ["left", "right", "bottom", "top"];
 const COLUMNS = {
-  windows: ["left", "right", "bottom", "top", "name", "y"], gaps: ["left", "right", "bottom", "top"],
+  windows: [...BOX, "name", "y"], arrivalsGaps: BOX, membersGaps: BOX, delayGaps: BOX, lagGaps: BOX,
   band: ["x", "low", "q90", "q95", "median"], truth: ["x", "y"], capacity: ["x", "y"], ahead: ["x", "y"],
   expected: ["x", "y"], expectedHigh: ["x", "y"], working: ["x", "y"], requested: ["x", "y"], planned: ["x", "y"],
   reactive: ["x", "y"], whatif: ["x", "y"], delay: ["x", "y"], lag: ["x", "y"], slo: ["x", "y"],
@@ -85,8 +86,10 @@ export class Stack {
     const box = (name, more) => ({ left: { field: "left" }, right: { field: "right" }, bottom: { field: "bottom" },
       top: { field: "top" }, source: S[name], line_color: null, ...more });
     for (const f of [arrivals, members]) f.quad(box("windows", { fill_color: css("--window"), fill_alpha: 1 }));
-    arrivals.quad(box("gaps", { fill_color: css("--panel"), hatch_pattern: "right_diagonal_line", hatch_color: css("--grey"),
-      hatch_alpha: 0.55, hatch_weight: 0.7, hatch_scale: 8 }));
+    for (const [name, f] of Object.entries({ arrivals, members, delay, lag })) {
+      f.quad(box(`${name}Gaps`, { fill_color: css("--panel"), hatch_pattern: "right_diagonal_line", hatch_color: css("--grey"),
+        hatch_alpha: 0.55, hatch_weight: 0.7, hatch_scale: 8 }));
+    }
     const area = (low, high, colour) => arrivals.varea({ x: { field: "x" }, y1: { field: low }, y2: { field: high }, source: S.band,
       fill_color: css(colour), fill_alpha: 1 });
     area("low", "q95", "--band95");
@@ -179,11 +182,11 @@ export class Stack {
     const slowest = highest([["delay", "y"]]), target = highest([["slo", "y"]]);
     fit(this.figures.delay, slowest > target / 4 ? Math.max(slowest, target) : slowest * 1.4);
     fit(this.figures.lag, highest([["lag", "y"]]));
-    const top = this.figures.arrivals.y_range.end;
-    const boxes = (list) => ({ left: list.map((w) => w.left), right: list.map((w) => w.right), bottom: list.map(() => 0),
+    const boxes = (list, top) => ({ left: list.map((w) => w.left), right: list.map((w) => w.right), bottom: list.map(() => 0),
       top: list.map(() => 2 * top), name: list.map((w) => (((w.right - w.left) * width) / (end - start) > 64 ? w.name ?? "" : "")), y: list.map(() => top) });
-    for (const [name, list] of [["windows", this.data.spans ?? []], ["gaps", this.data.holes ?? []]]) {
-      const made = boxes(list), key = JSON.stringify(made);
+    const gaps = Object.entries(this.data.holes ?? {}).map(([name, list]) => [`${name}Gaps`, list, name]);
+    for (const [name, list, where] of [["windows", this.data.spans ?? [], "arrivals"], ...gaps]) {
+      const made = boxes(list, this.figures[where].y_range.end), key = JSON.stringify(made);
       if (this.keys[name] !== key) { this.keys[name] = key; this.sources[name].data = made; }
     }
   }

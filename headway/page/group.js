@@ -6,7 +6,18 @@ import { HEAT, HEAT_WORDS } from "/page/heatmap.js";
 
 export const HOUR = 3600e3;
 const iso = (t) => new Date(t).toISOString().slice(0, 19) + "Z";
-const gaps = (values) => values.map((v) => (v === null ? NaN : v));
+const gaps = (values) => values.map((v) => v ?? NaN);
+/** Spans of which nothing is known: runs of null; fewer than `late` newest ones may still be on their way. */
+function holes(x, values, end, late = 3) {
+  const found = [];
+  for (let i = 0; i < values.length; i++) {
+    if (values[i] !== null) continue;
+    const first = i;
+    while (i + 1 < values.length && values[i + 1] === null) i++;
+    if (i < values.length - 1 || i - first >= late) found.push({ left: x[first], right: x[i + 1] ?? end });
+  }
+  return found;
+}
 
 /** The calls that feed the panels; `slow` ones are asked again at most every few seconds. */
 export function calls(g, view) {
@@ -19,7 +30,7 @@ export function calls(g, view) {
       ...(view.lead && view.lead !== "at" ? { expected: `${base}/expected?lead=${view.lead}&${past}` } : {}) },
     slow: { heat: `${base}/heatmap?name=${view.heat}&${past}&columns=${view.hours > 24 ? 168 : 144}`,
       timeline: `${base}/timeline?since=${iso(start)}`, quality: `${base}/quality`, moves: `${base}/moves`,
-      prescale: "/v1/prescale", audit: "/v1/audit?limit=200" },
+      prescale: "/v1/prescale", jobs: "/v1/jobs", audit: "/v1/audit?limit=200" },
   };
 }
 export const ahead = (view) => Math.min(Math.max((view.hours * HOUR) / 3, HOUR), 24 * HOUR);
@@ -29,14 +40,7 @@ export function series(g, d, view) {
   const now = ms(g.now), end = now + ahead(view), start = now - view.hours * HOUR;
   const t0 = ms(d.arrivals.from), step = d.arrivals.step_s * 1000, values = d.arrivals.values ?? [];
   const out = { truth: { x: values.map((_, i) => t0 + (i + 0.5) * step), y: gaps(values) } };
-  out.holes = [];
-  for (let i = 0; i < values.length; i++) {
-    if (values[i] !== null) continue;
-    const first = i;
-    while (i + 1 < values.length && values[i + 1] === null) i++;
-    // the newest steps may still be on their way
-    if (i < values.length - 1 || i - first > 2) out.holes.push({ left: t0 + first * step, right: t0 + (i + 1) * step });
-  }
+  out.holes = { arrivals: holes(values.map((_, i) => t0 + i * step), values, t0 + values.length * step) };
   const total = d.forecast.total;
   out.band = { x: [], low: [], q90: [], q95: [], median: [] };
   if (total && total["0.5"]) {
@@ -46,10 +50,10 @@ export function series(g, d, view) {
   }
   const points = d.members.points, x = points.map((p) => ms(p.at));
   const column = (key) => {
-    const kept = points.map((p, i) => [x[i], p[key]]).filter(([, v]) => v !== null && v !== undefined);
-    if (kept.length && key !== "reactive" && kept.at(-1)[0] < now) kept.push([now, kept.at(-1)[1]]);
-    return { x: kept.map((k) => k[0]), y: kept.map((k) => k[1]) };
+    const y = gaps(points.map((p) => p[key]));
+    return x.length && key !== "reactive" && x.at(-1) < now ? { x: [...x, now], y: [...y, y.at(-1)] } : { x, y };
   };
+  out.holes.members = holes(x, points.map((p) => p.working ?? p.requested), now, 0);
   out.working = column("working");
   out.requested = column("requested");
   out.reactive = column("reactive");
@@ -58,10 +62,13 @@ export function series(g, d, view) {
   const able = g.capacity_per_member;
   out.capacity = able ? { x: out.working.x, y: out.working.y.map((n) => n * able) } : NONE;
   out.ahead = able ? { x: out.planned.x, y: out.planned.y.map((n) => n * able) } : NONE;
-  out.delay = { x: d.delay.points.map((p) => ms(p.at)), y: gaps(d.delay.points.map((p) => p.p99_s)) };
+  const delays = d.delay.points.map((p) => p.p99_s);
+  out.delay = { x: d.delay.points.map((p) => ms(p.at)), y: gaps(delays) };
+  out.holes.delay = holes(out.delay.x.map((t) => t - d.delay.resolution_s * 1000), delays, now); // a point ends its step
   out.slo = { x: [start, end], y: [g.slo_s, g.slo_s] };
   const l0 = ms(d.lag.from), ls = d.lag.step_s * 1000, lags = d.lag.values ?? [];
   out.lag = { x: lags.map((_, i) => l0 + (i + 1) * ls), y: gaps(lags) };
+  out.holes.lag = holes(lags.map((_, i) => l0 + i * ls), lags, l0 + lags.length * ls);
   const said = d.expected?.points ?? [];
   out.expected = { x: said.map((p) => ms(p.at)), y: gaps(said.map((p) => p.median)) };
   out.expectedHigh = { x: out.expected.x, y: gaps(said.map((p) => p.high)) };
@@ -98,7 +105,7 @@ export function drawHead(g, forecast, missing = []) {
 export function readout(g, s, t) {
   const zone = g.timezone, now = ms(g.now), parts = [`${dayTime(t, zone)} (${utc(t).slice(11)})`];
   if (t <= now) {
-    const hole = s.holes.find((h) => t >= h.left && t < h.right);
+    const hole = s.holes.arrivals.find((h) => t >= h.left && t < h.right);
     const came = valueAt(s.truth, t);
     parts.push(hole ? "arrivals not known: nothing was recorded then" : `arrived ${came === null ? DASH : rate(came)}`);
     const said = valueAt(s.expected, t);
@@ -233,7 +240,7 @@ export function decision(g, d) {
     i.knobs?.learned_on ? el("p", { class: "quiet" }, i.knobs.learned_on) : null,
     el("p", { class: "quiet" }, "Compute it again: ", el("code", {}, `headway replay-decision '${d.id}'`))];
 }
-export function drawOperators(g, prescale, audit, remove) {
+export function drawOperators(g, prescale, audit, jobs, remove) {
   const zone = g.timezone, now = ms(g.now);
   const mine = prescale.windows.filter((w) => w.group === "*" || w.group === g.group);
   const text = (w) => [w.name, w.cron ? `${w.cron} (${w.timezone ?? "UTC"}) for ${w.duration}` : `${w.from ? dayTime(ms(w.from), zone) : "now"} to ${dayTime(ms(w.to ?? w.expires), zone)}`].filter(Boolean).join(": ");
@@ -245,4 +252,9 @@ export function drawOperators(g, prescale, audit, remove) {
   const detail = (e) => Object.entries(e.detail).filter(([k, v]) => v !== null && k !== "id").map(([k, v]) => `${k} ${v}`).join(", ");
   fill($("entries"), box("Audit log entries", mineToo.length ? table(["At", "Who", "Did", "Detail"], mineToo.map((e) => [when(e.at, zone, now), e.actor, e.action, detail(e)]), "Audit log")
     : el("p", { class: "quiet" }, "Nobody has changed anything yet. Modes, pauses, approvals and windows are written down here with who did it.")));
+  const ours = jobs.jobs.filter((j) => j.group === null || j.group === g.group);
+  fill($("schedule"), box("Jobs of the schedule", ours.length ? table(["Job", "Last run", "#Took", "Result", "Last success", "Next run"], ours.map((j) => [j.job,
+    j.last ? when(j.last.started, zone, now) : "not yet", j.last ? duration(j.last.seconds) : DASH, j.running ? "running" : j.last ? `${j.last.ok ? "" : "failed: "}${j.last.detail}` : DASH,
+    j.last_success ? when(j.last_success, zone, now) : DASH, j.next_run ? when(j.next_run, zone, now) : "on demand"]), "Jobs")
+    : el("p", { class: "quiet" }, "No schedule runs here.")));
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from operator import itemgetter
 
 import numpy as np
 
@@ -18,7 +19,8 @@ MAX_POINTS = 3000
 def member_points(app: Application, view: GroupView, start: datetime, end: datetime) -> list[Document]:
     """Return members requested and working at each change, and what the reactive rule would have asked for beside us.
 
-    Where nobody ran the rule (a replay does), it is computed from the recorded arrivals.
+    Where nobody ran the rule (a replay does), it is computed from the recorded arrivals. Every row says all three as
+    they stand then; None is "not known then".
     """
     points = _changes([p for p in list(view.replicas) if start <= p.at < end])
     rows: list[Document] = [
@@ -53,12 +55,12 @@ def _with_shadow(app: Application, view: GroupView, points: list[ReplicaPoint], 
     at, members = at[inside], members[inside]
     changed = np.concatenate([[True], np.diff(members) != 0]) if members.size else np.zeros(0, dtype=np.bool_)
     more: list[Document] = [
-        {
-            "at": instant(datetime.fromtimestamp(int(when), UTC)),
-            "requested": None,
-            "working": None,
-            "reactive": int(count),
-        }
+        {"at": instant(datetime.fromtimestamp(int(when), UTC)), "reactive": int(count)}
         for when, count in zip(at[changed], members[changed], strict=True)
     ]
-    return sorted([*rows, *more], key=lambda row: str(row["at"]))
+    standing: Document = {"requested": None, "working": None, "reactive": None}
+    merged = []
+    for row in sorted([*({k: v for k, v in r.items() if k != "reactive"} for r in rows), *more], key=itemgetter("at")):
+        standing = standing | row
+        merged.append(standing)
+    return merged

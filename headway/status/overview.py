@@ -198,7 +198,9 @@ def _delays(app: Application, view: GroupView, since: datetime, now: datetime) -
         except StoreError:
             return []
         # a recorded point stands at its step's end, and is of the records before it
-        found = [(parse_instant(p["at"]) - timedelta(seconds=1), float(p["p99_s"])) for p in points]
+        found = [
+            (parse_instant(p["at"]) - timedelta(seconds=1), float(p["p99_s"])) for p in points if p["p99_s"] is not None
+        ]
         kept = app.delays[view.name] = (minute, found)
     return kept[1]
 

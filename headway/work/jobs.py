@@ -22,6 +22,7 @@ from cronsim import CronSim
 
 from headway.errors import HeadwayError, one_line
 from headway.status.board import Board
+from headway.status.job_metrics import JobMetrics, JobTimes
 from headway.status.logs import logger
 from headway.status.metrics import Metrics
 from headway.status.wire import Document, instant
@@ -70,6 +71,8 @@ class _Job:
     trigger: BaseTrigger | None
     lock: threading.Lock
     last: JobResult | None = None
+    succeeded: datetime | None = None
+    """When the last run ended that did its work here."""
 
     @property
     def id(self) -> str:
@@ -109,6 +112,7 @@ class Jobs:
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
         self._log = logger("jobs")
+        metrics.registry.register(JobMetrics(self.times))
 
     def every(self, name: str, group: str | None, interval: timedelta, run: Callable[[], str]) -> None:
         """Run a job at once, and in intervals from midnight UTC, so that looks fall on the boundaries of steps."""
@@ -194,7 +198,10 @@ class Jobs:
             return None
         started, clock = self._clock(), time.perf_counter()
         try:
-            detail, ok = job.run() if self._may_run(job.name, job.group) else ELSEWHERE, True
+            mine = self._may_run(job.name, job.group)
+            detail, ok = job.run() if mine else ELSEWHERE, True
+            if mine:
+                job.succeeded = self._clock()
         except Exception as error:
             detail, ok = one_line(error), False
             self._log.warning("job failed", job=job.name, group=job.group, why=detail)
@@ -207,18 +214,26 @@ class Jobs:
         self._board.tell("job", result.to_document())
         return result
 
+    def times(self) -> Sequence[JobTimes]:
+        """Return when each job runs next, and when it last did its work here."""
+        return [JobTimes(j.name, j.group, self._upcoming(j), j.succeeded) for j in list(self._jobs.values())]
+
+    def _upcoming(self, job: _Job) -> datetime | None:
+        planned = self._scheduler.get_job(job.id) if self._scheduler.running else None
+        return getattr(planned, "next_run_time", None)
+
     def status(self) -> Sequence[Document]:
         """Return each job's last result, duration and next run."""
         found = []
         for job in sorted(self._jobs.values(), key=lambda j: (j.group or "", _ORDER.index(j.name))):
-            planned = self._scheduler.get_job(job.id) if self._scheduler.running else None
-            upcoming = getattr(planned, "next_run_time", None)
+            upcoming = self._upcoming(job)
             found.append(
                 {
                     "job": job.name,
                     "group": job.group,
                     "running": job.lock.locked(),
                     "next_run": None if upcoming is None else instant(upcoming),
+                    "last_success": None if job.succeeded is None else instant(job.succeeded),
                     "last": None if job.last is None else job.last.to_document(),
                 }
             )

@@ -379,6 +379,8 @@ class GroupRunner:
                 view.snapshot = snapshot
                 view.at["snapshot"] = snapshot.at
                 view.saw(ReplicaPoint(now, snapshot.replicas, snapshot.working or None))
+            else:
+                view.saw(ReplicaPoint(now, None, None))
             if tick.plan is not None:
                 view.plan, view.plan_version = tick.plan, tick.version
             view.capacity_per_member = policy.capacity_per_member

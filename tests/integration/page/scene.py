@@ -193,7 +193,9 @@ def _orders(app: Application, partitions: int) -> None:
     for i in range(1440):
         at = start + timedelta(minutes=i)
         working = members[max(i - 2, 0)] if i > 1 else members[i]
-        view.replicas.append(ReplicaPoint(at, int(members[i]), int(min(working, members[i]))))
+        unseen = 740 <= i < 800  # as the arrivals and the lag
+        seen = (None, None) if unseen else (int(members[i]), int(min(working, members[i])))
+        view.replicas.append(ReplicaPoint(at, *seen))
         view.latencies.append((at, float(0.4 + 3.0 * max(rates[i] / (working * CAPACITY) - 0.7, 0) ** 2 * 40)))
     requested = int(members[-1])
     token = app.plans.lead(GroupId(name), "scene", timedelta(minutes=5))

@@ -6,10 +6,27 @@ import pytest
 
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from forecaster.topics import GroupId
+from headway.work.jobs import Jobs
 from tests.integration.page import scene
 
 pytestmark = pytest.mark.browser
 READY = "#stack[data-ready]"
+SERIES = """async () => {
+  const { series, calls } = await import('/page/group.js'), { get } = await import('/page/api.js');
+  const g = (await get('/v1/overview')).groups.find((g) => g.group === 'orders');
+  const view = { hours: 24, heat: 'arrivals' }, read = {};
+  for (const [name, path] of Object.entries(calls(g, view).fast)) read[name] = await get(path);
+  read.delay = { resolution_s: 60, points: ['07:00', '07:01', '07:02', '07:03'].map((t, i) =>
+    ({ at: `2026-01-05T${t}:00Z`, p99_s: i === 2 ? null : i })) };
+  const s = series(g, read, view), at = (t) => new Date(t).toISOString().slice(11, 16);
+  const inside = ({ left, right }, { x, y }) => y.filter((_, i) => x[i] > left && x[i] < right);
+  const lines = { arrivals: ['truth'], members: ['working', 'requested', 'capacity'], lag: ['lag'], delay: ['delay'] };
+  return Object.entries(lines).map(([panel, names]) => [
+    panel, s.holes[panel].map((h) => [at(h.left), at(h.right)]),
+    names.map((n) => [
+      s[n].y.some(Number.isFinite), s.holes[panel].flatMap((h) => inside(h, s[n])).every(Number.isNaN)])]);
+}"""
+"""Of each panel: spans that are not known, and of each of its lines whether it is known at all and never in them."""
 
 
 def violations(page):
@@ -113,6 +130,18 @@ def test_a_gap_is_said_to_be_unknown_and_every_chart_has_its_table(shared_addres
     assert violations(page) is None
 
 
+def test_no_line_runs_through_what_is_not_known_and_it_is_hatched(shared_address, opened):
+    page = opened(f"{shared_address}/#group=orders&hours=24", wait=READY)
+    drawn = page.evaluate(SERIES)
+    unseen = [["20:00", "21:00"]]
+    assert drawn == [
+        ["arrivals", unseen, [[True, True]]],
+        ["members", unseen, [[True, True]] * 3],
+        ["lag", unseen, [[True, True]]],
+        ["delay", [["07:01", "07:02"]], [[True, True]]],
+    ]
+
+
 def test_what_if_answers_with_cost_and_lateness_and_changes_nothing(address, application, opened):
     before = application.board.get("orders").plan
     page = opened(f"{address}/#group=orders&hours=24", wait=READY)
@@ -123,6 +152,20 @@ def test_what_if_answers_with_cost_and_lateness_and_changes_nothing(address, app
     answer = texts(page, "#whatif-body .answer")
     assert "member-hours more" in answer and "Expected beyond capacity" in answer and "Cost" in answer
     assert application.board.get("orders").plan is before
+
+
+def test_jobs_say_how_they_ended_and_when_they_run_next(address, application, opened):
+    jobs = Jobs(application.board, application.metrics, clock=lambda: scene.NOW)
+    jobs.cron("seal", "orders", "0 * * * *", "UTC", lambda: "packed 3 days")
+    jobs.cron("retrain", "billing", "15 3 * * *", "UTC", lambda: "kept the model")
+    jobs.on_demand("plan", "orders", lambda: "no plan")
+    jobs.run_now("seal", "orders")
+    application.jobs = jobs
+    page = opened(f"{address}/#group=orders&hours=24", wait=READY)
+    said = texts(page, "#schedule")
+    assert "seal 08:40" in said and "packed 3 days" in said and "not yet" in said
+    assert "retrain" not in said, "of another group"
+    assert violations(page) is None
 
 
 def test_a_mode_is_changed_only_after_a_word_on_what_that_means(address, application, opened):

@@ -16,8 +16,13 @@ from headway.work.jobs import CronTrigger, Jobs
 
 
 @pytest.fixture
-def jobs():
-    made = Jobs(Board(), Metrics())
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture
+def jobs(metrics):
+    made = Jobs(Board(), metrics, may_run=lambda job, group: group != "elsewhere")
     yield made
     made.stop()
 
@@ -56,6 +61,27 @@ def test_the_schedule_starts_at_once_and_knows_its_next_run(jobs):
     jobs.start()
     assert ran.wait(60)
     assert jobs.status()[0]["next_run"] is not None
+
+
+def test_metrics_say_when_a_job_runs_next_and_when_it_last_did_its_work(jobs, metrics):
+    def value(name, job, group):
+        labels = {"job_name": job, "group": group}
+        return metrics.registry.get_sample_value(f"headway_job_{name}_timestamp_seconds", labels)
+
+    jobs.cron("seal", "orders", "0 * * * *", "UTC", lambda: "packed")
+    jobs.cron("prune", "orders", "0 4 * * *", "UTC", lambda: 1 / 0)
+    jobs.cron("seal", "elsewhere", "0 * * * *", "UTC", lambda: "packed")
+    jobs.start()
+    before = datetime.now(UTC).timestamp()
+    for name, group in (("seal", "orders"), ("prune", "orders"), ("seal", "elsewhere")):
+        jobs.run_now(name, group)
+    assert before <= value("last_success", "seal", "orders") <= datetime.now(UTC).timestamp()
+    assert value("last_success", "prune", "orders") is None, "it failed"
+    assert value("last_success", "seal", "elsewhere") is None, "another instance leads"
+    assert value("next_run", "seal", "orders") % 3600 == 0
+    assert [s["last_success"] is not None for s in jobs.status()] == [False, True, False]
+    jobs.remove("orders")
+    assert value("next_run", "seal", "orders") is None
 
 
 def test_cron_means_what_cron_means_in_local_time():

@@ -164,6 +164,7 @@ def test_a16_a24_errors_hold_and_are_shown(application, runner, target, monkeypa
         runner.act()
     assert target.current("orders") == 2
     assert application.view("orders").state == "attention"
+    assert application.view("orders").replicas[-1].numbers == (None, None, None), "a gap"
     with pytest.raises(ObserverUnavailable):
         RecordedObserver(application, ("orders",), target).observe("orders")
     monkeypatch.undo()

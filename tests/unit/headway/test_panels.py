@@ -73,7 +73,33 @@ def test_the_reactive_shadow_is_computed_where_nobody_ran_it(application, client
     view.replicas.extend(ReplicaPoint(NOW - timedelta(minutes=m), 2, 2) for m in (60, 30, 1))
     points = client.get("/v1/groups/orders/series?name=replicas").json()["points"]
     assert {p["reactive"] for p in points if p["reactive"] is not None} == {3}, "10 records/s over 0.8 of 5"
-    assert [p["working"] for p in points if p["working"] is not None] == [2, 2]
+    assert {(p["requested"], p["working"]) for p in points} == {(2, 2)}, "what the rule says changes nothing of these"
+
+
+def test_members_that_were_not_seen_are_null_and_not_those_of_before(application, client):
+    view = application.board.get("orders")
+    for minute, count in zip((60, 50, 40), (3, None, 3), strict=True):
+        view.saw(ReplicaPoint(NOW - timedelta(minutes=minute), count, count))
+    points = client.get("/v1/groups/orders/series?name=replicas").json()["points"]
+    assert [p["working"] for p in points] == [3, None, 3]
+
+
+def test_a_step_without_a_known_delay_is_null(application, client):
+    known = np.array([[False, True, False, True, False]])
+    record(application, [[0, 2000, 0, 3000, 0]], known, "latency_ms", "orders")
+    points = client.get("/v1/groups/orders/series?name=latency").json()["points"]
+    assert [p["p99_s"] for p in points] == [2.0, None, 3.0]
+    span = {"from": (NOW - timedelta(minutes=5)).isoformat(), "by": "partition", "name": "latency"}
+    body = client.get("/v1/groups/orders/series", params=span).json()
+    assert (body["name"], body["unit"], body["step_s"]) == ("latency", "seconds", 60)
+    assert body["partitions"] == [{"partition": 0, "values": [None, 2.0, None, 3.0, None]}]
+    assert client.get("/v1/overview").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["replicas", "capacity", "lead_time"])
+def test_what_is_of_the_whole_group_is_refused_by_partition(client, name):
+    answer = client.get(f"/v1/groups/orders/series?name={name}&by=partition")
+    assert answer.status_code == 422 and "by=partition goes with arrivals, lag, latency" in answer.json()["detail"]
 
 
 def test_late_records_come_from_recorded_delays_where_no_replay_says_them(application, client):
