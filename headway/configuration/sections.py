@@ -258,8 +258,7 @@ class GroupDefaults(Section):
     snapshot_max_age: Duration | None = None
     price_per_member_hour: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     cpu_limit: float | None = Field(default=None, gt=0, le=1)
-    """Share of a core above which a planned consumer that holds one partition of a routed topic alone has it split;
-    lanes whose owners would come near it are not merged. Absent: arrivals and forecast alone say when."""
+    """Share of a core above which a planned consumer that holds a partition of a routed topic alone has it split."""
     lease_ttl: SomeTime | None = None
     """A planned consumer that is silent for longer loses its partitions."""
     commit_interval: SomeTime | None = None
