@@ -27,7 +27,7 @@ from forecaster.stores.base import SeriesStore
 from forecaster.topics import GroupId
 from headway.application import Application
 from headway.configuration.sections import Mode
-from headway.consumers.splitting import lanes_of, with_splits
+from headway.consumers.lane_desk import lanes_of, with_splits
 from headway.errors import HeadwayError, NotReady
 from headway.operation.guards import ActGate, Guarded, frozen
 from headway.operation.posting import Posting

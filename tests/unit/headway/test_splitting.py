@@ -15,7 +15,8 @@ from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
 from forecaster.forecast import Forecast, Rung
 from forecaster.topics import GroupId, TopicPartition
 from headway.configuration.sections import TopicSettings
-from headway.consumers.splitting import LaneDesk, SplitTender, idle_share, with_splits
+from headway.consumers.lane_desk import LaneDesk, with_splits
+from headway.consumers.splitting import SplitTender, idle_share
 from tests.unit.balancer.moves.routed_world import MemoryWorld
 
 NOW = datetime(2026, 1, 5, 8, tzinfo=UTC)
