@@ -93,6 +93,40 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowShare:
+    """A pre-scaling window or event that touches a plan's horizon, and its share in the plan.
+
+    Parameters
+    ----------
+    text
+        The rule, in a line.
+    start, end
+        The window.
+    replicas, without
+        The most members that the plan asks for within it, and would ask for if this window alone were not there.
+    """
+
+    text: str
+    start: datetime
+    end: datetime
+    replicas: int
+    without: int
+
+    def in_words(self, now: datetime) -> str:
+        """Return it as a plan's reason.
+
+        Examples
+        --------
+        >>> from datetime import UTC, timedelta
+        >>> eight = datetime(2026, 1, 5, 8, tzinfo=UTC)
+        >>> WindowShare("sale: at least 9", eight, eight + timedelta(hours=1), 9, 4).in_words(eight)
+        'sale: at least 9 acts now: 9 members, 4 without it'
+        """
+        acts = " acts now" if self.start <= now < self.end else ""
+        return f"{self.text}{acts}: {self.replicas} members, {self.without} without it"
+
+
+@dataclass(frozen=True, slots=True)
 class ScalingPlan:
     """One tick's answer. ``steps[0]`` is now; every later step begins when its request is due.
 
@@ -109,6 +143,7 @@ class ScalingPlan:
     hold: bool = False
     proposals: tuple[Proposal, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    windows: tuple[WindowShare, ...] = ()
 
     @property
     def replicas(self) -> int:

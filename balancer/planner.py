@@ -26,12 +26,12 @@ from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
 from balancer.ownership import loads_of, lower_bound, with_owners
-from balancer.plan import Bound, BoundKind, PlannedStep, ScalingPlan
+from balancer.plan import Bound, PlannedStep, ScalingPlan
 from balancer.policy import AssignmentKind, ScalingPolicy
-from balancer.prescaling import Rule, active, spans
+from balancer.prescaling import Rule, spans
 from balancer.schedule import Schedule, schedule
 from balancer.stabilization import DAY, changed, in_grace, stabilize
-from balancer.windows import asked
+from balancer.windows import Asked, asked, shares
 from forecaster.forecast import Forecast, ForecastResult, NoForecast
 
 DEFAULT_LEAD = timedelta(seconds=120)
@@ -137,16 +137,20 @@ def plan(
         safe = (forecast_cells(trusted, now, CELLS) * weights).sum(axis=1)
         margin = _correct(memory, now, arrays)
         memory = replace(memory, log_margin=margin, promises=_promised(memory, now, safe, frame))
-    if ask is not None:
-        safe = safe * ask.factor
     seen = Observed(
         np.array(memory.recent())[:, None],
         np.array([_backlog(snapshot, policy, capacity, frame.lead_s)]),
         np.array([snapshot.working]),
         np.array([requested]),
     )
-    low, high = (ask.low, ask.high) if ask is not None else (None, None)
-    want = wanted(safe[:, None], seen, np.array([memory.log_margin]), arrays, frame, _PROFILE, low, high)
+    margins = np.array([memory.log_margin])
+
+    def wish(ask: Asked | None) -> Wanted:
+        if ask is None:
+            return wanted(safe[:, None], seen, margins, arrays, frame, _PROFILE)
+        return wanted((safe * ask.factor)[:, None], seen, margins, arrays, frame, _PROFILE, ask.low, ask.high)
+
+    want = wish(ask)
     left = policy.rescales_per_day - sum(c.at > now - DAY for c in memory.history.changes)
     price = scarce_price(float(arrays.price[0]), left, policy.rescales_per_day)
     ahead = _schedule(tuple(want.need[:, 0].tolist()), price)
@@ -182,18 +186,19 @@ def plan(
         return Planned(ScalingPlan(snapshot.group, now, tuple(steps), Bound(), ()), memory)
 
     hot = hot_in(snapshot, trusted, capacity, policy, knobs)
-    bounded = bound(want.demand[:, 0], curve, hot, routing, ceiling, limit, policy, trusted, now, high)
-    full = None
-    if bounded.start is not None and bounded.start <= now:
-        if ask is not None and replicas >= ask.high[0]:
-            full = ask.says
-        elif replicas >= most:
-            full = FULL.get(bounded.kind)
+    bounded = bound(
+        want.demand[:, 0], curve, hot, routing, ceiling, limit, policy, trusted, now, None if ask is None else ask.high
+    )
+    full = FULL.get(bounded.kind) if replicas >= most else None
+    if ask is not None and replicas >= ask.high[0]:
+        full = ask.says
+    if bounded.start is None or bounded.start > now:
+        full = None
     reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size, told, full)
-    if ask is not None and ask.least > max(limit, policy.min_replicas):
-        kind = BoundKind.PARTITION if limit < policy.max_replicas else BoundKind.MAX_REPLICAS
-        reasons.append(f"{limit} members instead of the {ask.least} of a pre-scaling window: {FULL[kind]}")
-    reasons += [f"{rule.text} acts now" for rule in active(windows, now)] if windows else []
+    if ask is not None and (less := ask.cut(limit, policy)):
+        reasons.append(less)
+    shown = shares(windows, now, lambda ask: wish(ask).need[:, 0])
+    reasons += [share.in_words(now) for share in shown]
     if ceiling is not None and (why := downstream.reason(memory.downstream)):
         reasons.append(why)
     reasons += placed
@@ -206,6 +211,7 @@ def plan(
         lower_bound=lower_bound(loads.values(), capacity, is_pooled=not policy.cap_at_partitions),
         proposals=remedies(hot, snapshot, capacity, routing, now, timezone) if hot else (),
         alternatives=alternatives(want, ahead, frame, trusted, requested, replicas, now),
+        windows=shown,
     )
     return Planned(made, memory)
 

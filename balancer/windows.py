@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.bounding import FULL
 from balancer.demand import CELLS
+from balancer.plan import BoundKind, WindowShare
+from balancer.policy import ScalingPolicy
 from balancer.prescaling import Span, effects
 
 _MINUTES = range(int(CELLS.horizon_s // 60))
@@ -49,6 +52,13 @@ class Asked:
         size = self.exact if self.exact is not None else min(replicas, int(self.high[0]))
         return min(max(size, least), max(most, least))
 
+    def cut(self, most: int, policy: ScalingPolicy) -> str | None:
+        """Return why members that windows ask for now do not come, where policy and partitions allow ``most``."""
+        if self.least <= max(most, policy.min_replicas):
+            return None
+        kind = BoundKind.PARTITION if most < policy.max_replicas else BoundKind.MAX_REPLICAS
+        return f"{most} members instead of the {self.least} of a pre-scaling window: {FULL[kind]}"
+
 
 def asked(windows: Sequence[Span], now: datetime) -> Asked:
     """Lay windows over a plan's horizon.
@@ -80,3 +90,42 @@ def asked(windows: Sequence[Span], now: datetime) -> Asked:
     high[0] = ahead.high[0]
     exact = int(ahead.exact[0])
     return Asked(low, high, factor, int(ahead.low[0]), exact if exact >= 0 else None)
+
+
+def shares(
+    windows: Sequence[Span], now: datetime, need: Callable[[Asked | None], NDArray[np.int64]]
+) -> tuple[WindowShare, ...]:
+    """Return each window's share in a plan: what is needed within it, and what would be if it were not there.
+
+    Parameters
+    ----------
+    windows
+        Those that touch the horizon.
+    now
+        Aware UTC.
+    need
+        Members to request in each cell, shape (cells,), under what windows ask for, or under none.
+    """
+    if not windows:
+        return ()
+    under = need(asked(windows, now))
+    found = []
+    for at, span in enumerate(windows):
+        others = [*windows[:at], *windows[at + 1 :]]
+        inside = _inside(span, now)
+        bare = need(asked(others, now) if others else None)
+        found.append(
+            WindowShare(span.rule.text, span.start, span.end, int(under[inside].max()), int(bare[inside].max()))
+        )
+    return tuple(found)
+
+
+def _inside(span: Span, now: datetime) -> NDArray[np.bool_]:
+    """Return the cells that lie in a window as a whole; where there is none, the one in which it begins."""
+    begins, ends = (span.start - now).total_seconds(), (span.end - now).total_seconds()
+    inside: NDArray[np.bool_] = (CELLS.starts_s >= begins) & (CELLS.starts_s + np.array(CELLS.widths_s) <= ends)
+    if span.start <= now:
+        inside[0] = True
+    if not inside.any():
+        inside[np.searchsorted(CELLS.starts_s, begins, side="right") - 1] = True
+    return inside

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from balancer.group import Assignment
-from balancer.plan import Alternative, Bound, BoundKind, Move, PlannedStep, Proposal, ScalingPlan
+from balancer.plan import Alternative, Bound, BoundKind, Move, PlannedStep, Proposal, ScalingPlan, WindowShare
 from balancer.plans.base import Decision
 from forecaster.topics import GroupId, TopicPartition
 
@@ -48,7 +48,22 @@ def plan_to_json(plan: ScalingPlan) -> Json:
             for p in plan.proposals
         ],
         "alternatives": alternatives_to_json(plan),
+        "windows": windows_to_json(plan),
     }
+
+
+def windows_to_json(plan: ScalingPlan) -> list[Json]:
+    """Return the pre-scaling windows that touch the plan, each with its share in it."""
+    return [
+        {
+            "text": w.text,
+            "from": _instant(w.start),
+            "to": _instant(w.end),
+            "replicas": w.replicas,
+            "without": w.without,
+        }
+        for w in plan.windows
+    ]
 
 
 def alternatives_to_json(plan: ScalingPlan) -> list[Json]:
@@ -95,6 +110,10 @@ def plan_from_json(value: Mapping[str, Any]) -> ScalingPlan:
                     a["choice"], a["replicas"], a["paid_hours"], a["rescales"], a["rescale_hours"], a["late_records"]
                 )
                 for a in value.get("alternatives", ())
+            ),
+            windows=tuple(
+                WindowShare(w["text"], _from_instant(w["from"]), _from_instant(w["to"]), w["replicas"], w["without"])
+                for w in value.get("windows", ())
             ),
         )
     except (KeyError, TypeError, AttributeError) as exc:

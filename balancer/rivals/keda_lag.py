@@ -2,7 +2,7 @@
 
 KEDA polls lag every 30 s; the HPA syncs every 15 s. With an ``AverageValue`` target the HPA compares
 ``metric / (target * replicas)`` with its tolerance of 0.1, wants ``ceil(metric / target)``, goes up to at most
-``max(2 * replicas, 4)`` per sync, and down to the highest wish of the last 300 s.
+``max(2 * replicas, 4)`` per sync, and down to the highest wish of the last 300 s, the size that it found included.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ class KedaLag:
         if seen.at_s % POLL_S == 0:
             self._metric = capped_lag(seen.lag, self._threshold, self._partitions)
         wish = hpa_wish(self._metric, self._threshold, seen.requested, self._max)
-        highest = self._window.add(wish)
+        highest = self._window.add(wish, seen.requested)
         return np.where(wish >= seen.requested, wish, np.minimum(seen.requested, highest))

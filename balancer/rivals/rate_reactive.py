@@ -35,4 +35,5 @@ class RateReactive:
         """Return the members to request."""
         demand = seen.rate / self._utilisation + seen.lag / DRAIN_S
         wanted = np.clip(np.ceil(demand / self._capacity - 1e-9).astype(np.int64), 1, self._max)
-        return np.where(wanted >= seen.requested, wanted, np.minimum(seen.requested, self._window.add(wanted)))
+        highest = self._window.add(wanted, seen.requested)
+        return np.where(wanted >= seen.requested, wanted, np.minimum(seen.requested, highest))

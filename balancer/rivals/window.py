@@ -22,8 +22,14 @@ class HighestWithin:
         self._running = [np.zeros(runs.size, dtype=np.int64) for _, runs in self._groups]
         self._count = 0
 
-    def add(self, wished: Integers) -> Integers:
-        """Note the wishes and return the highest within each window, this one included."""
+    def add(self, wished: Integers, requested: Integers | None = None) -> Integers:
+        """Note the wishes and return the highest within each window, this one included.
+
+        Where ``requested`` is given, what is requested at the first wish counts as one: an autoscaler that begins to
+        look at a group records its size first, and does not drop it for want of earlier wishes.
+        """
+        if requested is not None and self._count == 0:
+            wished = np.maximum(wished, requested)
         highest = np.empty_like(wished)
         for (n, runs), ring, suffix, k in zip(
             self._groups, self._rings, self._suffix, range(len(self._groups)), strict=True

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from balancer.capacity import assigned_curve
 from balancer.rivals.fixed import cron_last_week, perfect, static_peak
 from balancer.rivals.tuning import Grid, Wish, flink_grid, history_weeks, keda_grid, rate_grid, tune
 from balancer.simulator.outcome import Outcome
@@ -39,7 +40,10 @@ def run_rival(name: str, world: World, wish: Wish) -> Outcome:
     }
     grid = grids[name]()
     rows, before = history_weeks(world.history) if world.history.size > 1 else (world.arrivals[None, :1], np.zeros(1))
-    policy, words = tune(grid, world.setting(rows, before), wish)
+    setting = world.setting(rows, before)
+    if world.trace.partitioned:  # history is served as the run will be: by members that share partitions by count
+        setting = replace(setting, curve=assigned_curve(world.capacity, world.shares, limit, "range"))
+    policy, words = tune(grid, setting, wish)
     return run_rule(world, policy, notes=(f"tuned on history: {words}",))
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from balancer.rivals.fixed import WEEK_MINUTES
 from balancer.simulator.arrivals import ArrivalTrace
 from balancer.simulator.batch import SLOT_S, BatchPolicy, Floats, Integers, Seen, Setting
 from balancer.simulator.group import SimulatedGroup
@@ -89,6 +90,15 @@ class World:
     def history(self) -> Floats:
         """Records per minute before the run."""
         return self.minutes[: self.first_minute]
+
+    @property
+    def shares(self) -> Floats:
+        """Share of each queue in the records of the last week before the run, shape (queues,); even where none came."""
+        queues = self.trace.queues
+        total = self.trace.minutes()[:, max(0, self.first_minute - WEEK_MINUTES) : max(self.first_minute, 1)].sum(
+            axis=1
+        )
+        return total / total.sum() if total.sum() > 0 else np.full(queues, 1 / queues)
 
     @property
     def arrivals(self) -> Floats:

@@ -72,11 +72,7 @@ def frame_of(world: World) -> Frame:
     """Return what decisions in a world share; with partitions, members sustain what the busiest one lets them."""
     limit = world.limit_replicas
     if world.trace.partitioned:
-        minutes = world.trace.minutes()[:, max(0, world.first_minute - WEEK) : max(world.first_minute, 1)]
-        total = minutes.sum()
-        queues = minutes.shape[0]
-        shares = minutes.sum(axis=1) / total if total > 0 else np.full(queues, 1 / queues)
-        curve = assigned_curve(world.capacity, shares, limit)
+        curve = assigned_curve(world.capacity, world.shares, limit)
     else:
         curve = pool_curve(world.capacity, limit)
     return Frame(curve, world.start_s, world.slo_s, 1, limit)

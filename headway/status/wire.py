@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from balancer.group import GroupSnapshot
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from balancer.plans.base import Decision
-from balancer.plans.codec import alternatives_to_json
+from balancer.plans.codec import alternatives_to_json, windows_to_json
 from forecaster.forecast import ForecastResult, NoForecast
 from headway.configuration.durations import instant as instant
 
@@ -150,6 +150,7 @@ def plan_document(plan: ScalingPlan, version: int | None = None) -> Document:
             for p in plan.proposals
         ],
         "alternatives": alternatives_to_json(plan),
+        "windows": windows_to_json(plan),
     }
 
 

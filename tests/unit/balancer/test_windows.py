@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from balancer.group import GroupSnapshot, Member, PartitionState
 from balancer.plan import BoundKind, ScalingPlan
 from balancer.planner import plan
+from balancer.plans.codec import plan_from_json, plan_to_json
 from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
 from forecaster.forecast import Forecast, NoForecast, Rung
 from forecaster.topics import GroupId, TopicPartition
+from headway.status.wire import plan_document
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -128,6 +130,30 @@ def test_a_window_beyond_the_partitions_is_cut_and_says_so(ask: dict[str, int]) 
     assert made.replicas == 4
     said = "4 members instead of the 9 of a pre-scaling window: as many as the partitions can keep busy"
     assert said in made.reasons
+
+
+def test_every_window_is_in_the_plan_with_its_share_in_it() -> None:
+    soon = Rule(name="import", start=NOW + HOUR, end=NOW + 3 * HOUR, at_least=9)
+    sale = Rule(name="sale", start=NOW - HOUR, end=NOW + HOUR, factor=2.0)
+    slim = Rule(start=NOW + 4 * HOUR, end=NOW + 4 * HOUR + MINUTE, at_most=3)
+    made = played([slim, soon, sale], 1, 4, 30.0)[0]
+    bare = played([], 1, 4, 30.0)[0]
+    needed = bare.replicas
+    found = {share.text.partition(":")[0]: share for share in made.windows}
+    assert [(s.start, s.end) for s in made.windows] == [(r.start, r.end) for r in (sale, soon, slim)]
+    assert (found["import"].replicas, found["import"].without) == (9, needed)
+    assert found["sale"].replicas == made.replicas > found["sale"].without == needed
+    assert f"{sale.text} acts now: {made.replicas} members, {needed} without it" in made.reasons
+    assert f"{soon.text}: 9 members, {needed} without it" in made.reasons
+    assert plan_from_json(plan_to_json(made)) == made
+    assert plan_document(made)["windows"][1]["replicas"] == 9
+    assert bare.windows == ()
+
+
+def test_a_ceilings_share_is_what_it_takes_away() -> None:
+    rule = Rule(start=NOW + HOUR + MINUTE, end=NOW + 2 * HOUR + MINUTE, at_most=5)
+    (share,) = played([rule], 1, 10, 70.0)[0].windows
+    assert (share.replicas, share.without) == (5, 8)
 
 
 @settings(deadline=None, max_examples=60)

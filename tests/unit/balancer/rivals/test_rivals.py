@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balancer.capacity import assigned_curve
 from balancer.rivals.fixed import cheapest_path, cron_last_week, needed_replicas, perfect, static_peak
 from balancer.rivals.flink import Flink
 from balancer.rivals.keda_lag import KedaLag, capped_lag, hpa_wish
 from balancer.rivals.rate_reactive import RateReactive
-from balancer.rivals.tuning import Wish, history_weeks, keda_grid, rate_grid, score, tune
+from balancer.rivals.tuning import Grid, Wish, history_weeks, keda_grid, rate_grid, score, tune
 from balancer.rivals.window import HighestWithin
-from balancer.simulator.arrivals import ArrivalTrace
-from balancer.simulator.batch import Seen, Setting, run_batch
+from balancer.simulator import compare as compare_module
+from balancer.simulator.arrivals import ArrivalTrace, spread, zipf_shares
+from balancer.simulator.batch import BatchPolicy, Seen, Setting, run_batch
 from balancer.simulator.compare import RIVALS, compare
 from balancer.simulator.world import World, run_rule
 
@@ -68,6 +70,20 @@ def test_hpa_goes_down_to_the_highest_wish_of_five_minutes() -> None:
 def test_rate_rule_by_hand() -> None:
     rule = RateReactive(np.array([0.8]), np.array([300.0]), 10.0, 64)
     assert int(rule.decide(seen(0.0, 1200.0, 80.0, 3))[0]) == 11  # (80 / 0.8 + 1200 / 120) / 10
+
+
+@pytest.mark.parametrize("rule", ["keda", "rate"])
+def test_a_rule_that_finds_a_group_counts_its_size_as_a_wish(rule: str) -> None:
+    """An HPA records the size that it finds before it decides: it drops nothing for want of earlier wishes."""
+    policy = (
+        KedaLag(np.array([10.0]), 64) if rule == "keda" else RateReactive(np.array([0.8]), np.array([300.0]), 10.0, 64)
+    )
+    have, path = 13, []
+    for k in range(24):
+        have = int(policy.decide(seen(k * 15.0, 0.0, 20.0, have))[0])
+        path.append(have)
+    assert path[:20] == [13] * 20
+    assert path[20] < 13
 
 
 def test_flink_waits_an_hour_and_drops_at_most_sixty_percent() -> None:
@@ -167,6 +183,26 @@ def test_tuning_takes_the_cheapest_that_keeps_the_limit() -> None:
     allowed = hours <= np.median(hours)
     best = int(np.argmin(np.where(allowed, late, np.inf)))
     assert words == f"lag_threshold {grid.settings[best][0]:g}"
+
+
+def test_rules_over_partitions_are_tuned_on_members_that_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = sine_world(2)
+    shares = zipf_shares(8, 1.0, 0)
+    world = World(spread(base.trace, shares), base.start, base.start + timedelta(minutes=30), capacity=60.0)
+    assert world.shares == pytest.approx(shares, abs=0.01)
+    tuned: list[Setting] = []
+
+    def spy(grid: Grid, setting: Setting, wish: Wish) -> tuple[BatchPolicy, str]:
+        tuned.append(setting)
+        return grid.build(tuple(np.array([v]) for v in grid.settings[0])), "the first"
+
+    monkeypatch.setattr(compare_module, "tune", spy)
+    for name in ("keda_lag", "rate_reactive", "flink"):
+        compare_module.run_rival(name, world, Wish(late_share=1e-4))
+    compare_module.run_rival("flink", base, Wish(late_share=1e-4))
+    expected = assigned_curve(60.0, world.shares, 8, "range")
+    assert [s.curve.rates.tolist() for s in tuned[:3] if s.curve] == [expected.rates.tolist()] * 3
+    assert tuned[3].curve is None
 
 
 def test_every_rival_runs_and_perfect_is_the_limit() -> None:
