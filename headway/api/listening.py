@@ -54,6 +54,12 @@ class Server(uvicorn.Server):
             ssl_certfile=api.tls_certificate,
             ssl_keyfile=api.tls_key,
         )
+        if api.tls_certificate is not None:
+            try:
+                config.load()
+            except OSError as error:  # SSLError is one
+                files = f"api.tls_certificate={api.tls_certificate} api.tls_key={api.tls_key}"
+                raise HeadwayError(f"{files}: {error.strerror or error}; give a PEM certificate and its key") from error
         super().__init__(config)
         self._app = app
 

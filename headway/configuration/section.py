@@ -56,3 +56,10 @@ class Section(BaseModel):
                 hint = f"the nearest known key is {near[0]!r}" if near else f"known: {', '.join(cls.model_fields)}"
                 raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", {"key": repr(key), "hint": hint})
         return data
+
+
+def whole_tls(section: Any) -> Any:
+    """Return a section whose ``tls_certificate`` and ``tls_key`` are both there, or neither."""
+    if (section.tls_certificate is None) != (section.tls_key is None):
+        raise ValueError("tls_certificate and tls_key go together; one is missing")
+    return section

@@ -25,7 +25,7 @@ from balancer.policy import AssignmentKind
 from balancer.prescaling import Rule, rule_from_json
 from forecaster.timegrid import TimeGrid
 from headway.configuration.actuators import ActuatorSettings
-from headway.configuration.section import LOOPBACK, Duration, Section, SomeTime
+from headway.configuration.section import LOOPBACK, Duration, Section, SomeTime, whole_tls
 
 
 class Mode(StrEnum):
@@ -102,6 +102,7 @@ class ApiSettings(Section):
     """PEM; with ``tls_key`` the API speaks HTTPS."""
     tls_key: Path | None = None
     """PEM."""
+    _whole_tls = model_validator(mode="after")(whole_tls)
     max_body_bytes: int = Field(default=8_000_000, ge=1024)
     """A larger request is refused with 413."""
     writes_per_minute: int = Field(default=600, ge=1)
@@ -128,10 +129,10 @@ class ScalerSettings(Section):
     client_ca: Path | None = None
     """PEM; with it, callers must show a certificate of this authority (mTLS)."""
 
+    _whole_tls = model_validator(mode="after")(whole_tls)
+
     @model_validator(mode="after")
-    def _tls_is_whole(self) -> ScalerSettings:
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("tls_certificate and tls_key go together; one is missing")
+    def _callers_need_tls(self) -> ScalerSettings:
         if self.client_ca is not None and self.tls_key is None:
             raise ValueError("client_ca needs tls_certificate and tls_key: without TLS nobody shows a certificate")
         return self
