@@ -101,6 +101,8 @@ class ControlLoop:
     """Adds to a plan what is known beside the group itself: splits of routed topics."""
     on_decision: Callable[[Decision], None] = lambda decision: None
     """Told of every decision that was written to the log."""
+    not_ready: Callable[[GroupId], str] = lambda group: ""
+    """Who of the target's members is not ready, and why; asked when an actuation was in vain."""
     keeps_log: bool = True
     """Whether decisions and memory go to the plan store; a simulation of a month does without."""
     explains: bool = True
@@ -302,6 +304,8 @@ class ControlLoop:
             return None
         lead = self.learned_policy().lead_time or DEFAULT_LEAD
         verdict = verify(self.pending, snapshot, PATIENCE_IN_LEADS * lead, snapshot.replicas)
+        if verdict.actuation.state is ActuationState.INEFFECTIVE:
+            verdict = replace(verdict, actuation=self._explained(verdict.actuation))
         self._await(None if verdict.is_final else verdict.actuation, token)
         if verdict.is_final:
             self._ended(verdict.actuation, token)
@@ -312,6 +316,14 @@ class ControlLoop:
             learned = {"seconds": self.lead_time.total_seconds(), "measured_s": measured}
             self.plans.learn(self.group, LEAD_TIME, learned, token)
         return verdict
+
+    def _explained(self, actuation: Actuation) -> Actuation:
+        """Add what the target says of members that never became ready."""
+        try:
+            said = self.not_ready(self.group)
+        except ActuationError as error:
+            said = f"which ones, the target does not say: {error}"
+        return replace(actuation, detail=f"{actuation.detail}; {said}") if said else actuation
 
     def _keep(
         self,

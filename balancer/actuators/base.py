@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from balancer.actuation import Actuation, ActuationState
 from forecaster.topics import GroupId
 
-__all__ = ["Actuation", "ActuationState", "Actuator"]
+__all__ = ["Actuation", "ActuationState", "Actuator", "SeesMembers"]
 
 
 class Actuator(Protocol):
@@ -33,4 +33,13 @@ class Actuator(Protocol):
 
     def close(self) -> None:
         """Give up connections; the target stays as it is."""
+        ...
+
+
+@runtime_checkable
+class SeesMembers(Protocol):
+    """What an actuator may know beside its number: which members it started that are not ready."""
+
+    def not_ready(self, group: GroupId) -> str:
+        """Return who is not ready, and why; empty when everybody is. Raises as :meth:`Actuator.current`."""
         ...

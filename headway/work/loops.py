@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from balancer.actuation import ActuationState
-from balancer.actuators.base import Actuator
+from balancer.actuators.base import Actuator, SeesMembers
 from balancer.control import KNOBS, ControlLoop, Tick
 from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavailable
 from balancer.group import GroupSnapshot
@@ -145,6 +145,7 @@ class GroupRunner:
             intervals=MemberWatch(app.store, GroupId(name), self.topics),
             advise=lambda made, now: with_splits(made, self.lanes.advice(now)),
             on_decision=self._decided,
+            not_ready=target.not_ready if isinstance(target, SeesMembers) else lambda group: "",
         )
 
     def _decided(self, decision: Decision) -> None:

@@ -16,6 +16,8 @@ from forecaster.topics import GroupId
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 LOWEST_COST = "-2147483648"
 TRIES = 5
+NAMED = 5
+"""Pods that a sentence names; of the others it says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Pod:
     terminating: bool
     restarts: int
     waiting: str | None
-    """Why its container does not run, such as ``CrashLoopBackOff``; None when it runs."""
+    """Why its container does not run, such as ``CrashLoopBackOff``, or why it has no node; None when it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +140,26 @@ class KubernetesActuator:
         path = f"/api/v1/namespaces/{self._target(group).namespace}/pods"
         return tuple(_pod(item) for item in self._server.get(path, labelSelector=selector)["items"])
 
+    def not_ready(self, group: GroupId) -> str:
+        """Return the pods that are not ready, each with what the cluster says of it; empty when all are.
+
+        Raises
+        ------
+        TargetRefused, TargetUnavailable
+            See :class:`ApiServer`.
+        """
+        waiting = [pod for pod in self.pods(group) if not pod.ready and not pod.terminating]
+        said = [f"{p.name} ({p.waiting or 'not ready'}, {p.restarts} restarts)" for p in waiting[:NAMED]]
+        if len(waiting) > NAMED:
+            said.append(f"{len(waiting) - NAMED} more")
+        return ", ".join(said)
+
     def permissions(self, group: GroupId) -> tuple[Permission, ...]:
         """Ask the server what our identity may do with the group's target (needs no grant)."""
         target = self._target(group)
         api_group = target.api.split("/")[0] if "/" in target.api else ""
         scale = [(verb, api_group, target.resource, "scale") for verb in ("get", "patch")]
         return allowed(self._server, target.namespace, [*scale, ("list", "", "pods", ""), ("patch", "", "pods", "")])
-
-    def forgive(self, group: GroupId) -> None:
-        """Forget a foreign writer: a person says that we are the only one again."""
-        self._foreign_since.pop(group, None)
-        self._ours.pop(group, None)
 
     def close(self) -> None:
         """Give up connections; the targets stay as they are."""
@@ -245,6 +256,7 @@ def _pod(item: Mapping[str, Any]) -> Pod:
     containers = status.get("containerStatuses", [])
     conditions = status.get("conditions", [])
     waiting = [c["state"]["waiting"].get("reason") for c in containers if "waiting" in c.get("state", {})]
+    waiting += [c.get("reason") for c in conditions if c.get("type") == "PodScheduled" and c.get("status") == "False"]
     return Pod(
         name=str(item["metadata"]["name"]),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),

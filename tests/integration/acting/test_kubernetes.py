@@ -275,6 +275,7 @@ def test_b23_pods_that_are_not_ready_or_terminating_are_told_apart(act, deployed
     states = {p.name: p for p in actuator.pods(ORDERS)}
     assert states[first].ready
     assert (states[second].ready, states[second].waiting, states[second].restarts) == (False, "CrashLoopBackOff", 4)
+    assert actuator.not_ready(ORDERS) == f"{second} (CrashLoopBackOff, 4 restarts)"
 
 
 def test_the_deletion_cost_is_the_lowest_there_is(cluster, act, deployed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -125,19 +126,35 @@ def test_a_stale_leader_is_told_so() -> None:
     assert group.fleet.requested == 1
 
 
-def test_b29_an_action_without_effect_is_reported() -> None:
+def no_answer(group: GroupId) -> str:
+    raise TargetUnavailable("no answer from the API server")
+
+
+@pytest.mark.parametrize(
+    ("not_ready", "said"),
+    [
+        (lambda group: "", " s"),
+        (lambda group: "orders-x (CrashLoopBackOff, 7 restarts)", "; orders-x (CrashLoopBackOff, 7 restarts)"),
+        (no_answer, "; which ones, the target does not say: no answer from the API server"),
+    ],
+)
+def test_b29_an_action_without_effect_is_reported(not_ready: Callable[[GroupId], str], said: str) -> None:
     trace = ArrivalTrace(T0, 60, np.full((1, 240), 1800.0))
     group = SimulatedGroup(G, trace, capacity=10.0, start_s=36000, pause_s=6, at=T0, working=1)
     store = MemoryPlanStore()
     token = store.lead(G, "me", timedelta(hours=9))
     assert token is not None
-    loop = ControlLoop(G, group, nothing, store, group, replace(POLICY, max_replicas=5))
-    verdicts = []
+    loop = ControlLoop(G, group, nothing, store, group, replace(POLICY, max_replicas=5), not_ready=not_ready)
+    vain = []
     for _ in range(20):
         group.advance_to(group.elapsed_s + 60)
         tick = loop.tick(group.now, token)
-        verdicts.append(tick.verdict.actuation.state if tick.verdict else None)
-    assert ActuationState.INEFFECTIVE in verdicts
+        if tick.verdict and tick.verdict.actuation.state is ActuationState.INEFFECTIVE:
+            vain.append(tick.verdict.actuation)
+    assert vain[0].detail.startswith("acted, not effective: ")
+    assert vain[0].detail.endswith(said)
+    kept = [d.actuation for d in store.decisions(G, T0) if d.actuation and d.actuation["state"] == "ineffective"]
+    assert [acted["detail"] for acted in kept] == [a.detail for a in vain]
 
 
 @pytest.mark.parametrize("partitions", [1, 12])

@@ -88,6 +88,19 @@ def logged(capsys):
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
+def test_a_target_that_sees_its_members_is_asked_about_them(application):
+    class Seeing(MemoryActuator):
+        def not_ready(self, group):
+            return f"{group}-x (ImagePullBackOff, 0 restarts)"
+
+    application.settings = Settings(groups={"orders": {"topics": ["orders"]}})
+    for target, said in ((Seeing(), "orders-x (ImagePullBackOff, 0 restarts)"), (MemoryActuator(), "")):
+        observer = RecordedObserver(application, ("orders",), target)
+        service = ForecastService(application.store)
+        made = GroupRunner(application, "orders", observer, target, service, timedelta(seconds=15))
+        assert made.loop.not_ready("orders") == said
+
+
 def test_every_decision_is_one_event_of_the_log(application, runner, target, capsys, log_again):
     logs.configure()
     record(application, [30.0, 30.0])
