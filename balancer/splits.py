@@ -139,7 +139,7 @@ def plan_splits(
         Partition → share of a core that its owner uses, and the limit: an owner above the limit counts as saturated
         now, whatever the forecast says.
     idle_cpu
-        Share of a core that a worker without work uses: a merge of lanes saves it once for each owner less.
+        Share of a core that a worker without work uses: it is no reason to keep lanes apart.
     arriving
         Partition → records/s that arrive now; above ``policy.limit`` of a member, and above what the forecast says of
         now, a split is needed at once: the forecast missed it.
@@ -194,9 +194,8 @@ class _Hot:
     arriving: Mapping[int, float]
 
     def together(self, partitions: Iterable[int]) -> float:
-        """Return the share of a core that one owner of several partitions would use, as far as their owners tell."""
-        owners = [self.busy[p] for p in partitions if p in self.busy]
-        return sum(owners) - self.idle_cpu * max(0, len(owners) - 1)
+        """Return the share of a core that the work of several partitions takes, as far as their owners tell."""
+        return sum(max(0.0, self.busy[p] - self.idle_cpu) for p in partitions if p in self.busy)
 
 
 def _splits(
@@ -320,7 +319,7 @@ def _others(
 def _merges(here: _Outlook, hot: _Hot) -> list[PlannedSplit]:
     """Return the parents whose lanes are needed no more: all together low for as long as the policy looks ahead.
 
-    What CPU has split stays split while one owner of all of it would use more than it should.
+    What CPU has split stays split while the work of all of it is more than one owner should do.
     """
     table, rates, capacity, policy = here.table, here.rates, here.capacity, here.policy
     found = []

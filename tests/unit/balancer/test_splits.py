@@ -137,10 +137,10 @@ def test_what_cpu_has_split_is_merged_when_its_owners_are_idle_not_because_recor
     assert plan(low, table=split_table(), busy={1: 0.3, 4: 0.3}, cpu_limit=0.8) == ()
     (merge,) = plan(low, table=split_table(), busy={1: 0.2, 4: 0.2}, cpu_limit=0.8)
     assert merge.kind == "merge"
-    # what a worker without work uses is no work of the lanes: one owner uses it once
-    (merge,) = plan(low, table=split_table(), busy={1: 0.3, 4: 0.3}, cpu_limit=0.8, idle_cpu=0.25)
+    # what a worker without work uses is no work of the lanes
+    (merge,) = plan(low, table=split_table(), busy={1: 0.4, 4: 0.4}, cpu_limit=0.8, idle_cpu=0.25)
     assert merge.kind == "merge"
-    assert plan(low, table=split_table(), busy={1: 0.6}, cpu_limit=0.8, idle_cpu=0.25) == ()
+    assert plan(low, table=split_table(), busy={1: 0.6, 4: 0.5}, cpu_limit=0.8, idle_cpu=0.25) == ()
 
 
 def test_a_bigger_member_is_priced_beside_the_split() -> None:
