@@ -24,7 +24,9 @@ if TYPE_CHECKING:  # the terminal's small commands must not pay for the forecast
     from balancer.actuators.board import ScalerBoard
     from balancer.actuators.kubernetes.polled import PolledTarget
     from forecaster.calendar import Calendar
+    from forecaster.ingest.base import OffsetSource
     from forecaster.ingest.kafka import KafkaOffsetSource
+    from forecaster.ingest.prometheus import PrometheusSource
     from forecaster.registry import ModelRegistry
     from forecaster.serving import ForecastService
     from forecaster.stores.base import SeriesStore
@@ -77,6 +79,29 @@ def open_source(settings: Settings, clock: Clock = utc_now) -> KafkaOffsetSource
     from forecaster.ingest.kafka import KafkaOffsetSource
 
     return KafkaOffsetSource(settings.kafka_properties(), clock=clock)
+
+
+def open_prometheus(settings: Settings, clock: Clock = utc_now) -> PrometheusSource:
+    """Open the configured Prometheus as a source of offsets.
+
+    Raises
+    ------
+    SettingsRefused
+        If its token cannot be read.
+    """
+    from forecaster.ingest.prometheus import PrometheusSource
+
+    own = settings.prometheus
+    token = secret(own.token, own.token_file)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return PrometheusSource(str(own.url), exporter=own.exporter, selector=own.selector, headers=headers, clock=clock)
+
+
+def opener(settings: Settings) -> Callable[[], OffsetSource] | None:
+    """Return what opens the source of offsets that is configured; None where arrivals come by push or from files."""
+    if settings.kafka_properties():
+        return partial(open_source, settings)
+    return partial(open_prometheus, settings) if settings.prometheus.url is not None else None
 
 
 def open_plans(settings: Settings, url: str) -> PlanStore:
@@ -315,21 +340,21 @@ def assemble(
     held: dict[str, LeaderToken] = {}
     stack.callback(_give_back, app, held)
     jobs = Jobs(app.board, app.metrics, app.clock, may_run=partial(_may_run, app, held))
-    kafka = Recording(app) if settings.kafka_properties() else None
-    if kafka is not None:
-        stack.callback(kafka.close)
-    shop = Workshop(app, jobs, posts, open_forecasts(settings, app.store, app=app), kafka)
+    recording = Recording(app) if opener(settings) is not None else None
+    if recording is not None:
+        stack.callback(recording.close)
+    shop = Workshop(app, jobs, posts, open_forecasts(settings, app.store, app=app), recording)
 
-    roster = Roster(app, jobs, shop.make, read_settings, None if kafka is None else kafka.source)
+    roster = Roster(app, jobs, shop.make, read_settings, None if recording is None else recording.cluster)
     stack.callback(roster.close)
     for name in settings.named_groups if only is None else {only} & {*settings.named_groups}:
         group = settings.group(name)
         roster.add(name, group.topics if group is not None else ())
-    if kafka is not None:
+    if recording is not None:
         step = min((settings.grid(g).step for g in settings.groups), default=timedelta(seconds=60))
-        kafka.watch({GroupId(name): entry.topics for name, entry in roster.entries.items()})
-        roster.changed = lambda: kafka.watch({GroupId(n): e.topics for n, e in roster.entries.items()})
-        jobs.every("record", None, step, kafka.job)
+        recording.watch({GroupId(name): entry.topics for name, entry in roster.entries.items()})
+        roster.changed = lambda: recording.watch({GroupId(n): e.topics for n, e in roster.entries.items()})
+        jobs.every("record", None, step, recording.job)
     if read_settings is not None:
         jobs.every("groups", None, REFRESH_EVERY, roster.refresh)
     lead_topics(settings, jobs)

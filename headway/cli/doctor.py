@@ -18,15 +18,14 @@ def command(config: Config = None, json: Json = False) -> None:
     Exit code 1 when anything needs doing. The embedded store is started for the look if nobody runs it.
     """
     from contextlib import ExitStack
-    from functools import partial
 
     from headway.configuration.settings import load
     from headway.operation.doctor import examine
-    from headway.wiring import open_series, open_source, store_url
+    from headway.wiring import open_series, opener, store_url
 
     settings = load(config)
     with ExitStack() as stack:
-        source = partial(open_source, settings) if settings.kafka_properties() else None
+        source = opener(settings)
         checks = examine(settings, lambda: open_series(settings, stack.enter_context(store_url(settings))), source)
     if json:
         emit_json({"checks": [asdict(check) for check in checks]})

@@ -36,7 +36,7 @@ def run(
     from balancer.actuators.board import ScalerBoard
     from headway.configuration.settings import load
     from headway.errors import SettingsRefused, UnknownGroup
-    from headway.wiring import assemble, open_application
+    from headway.wiring import assemble, open_application, opener
     from headway.work.jobs import NAMES
 
     if name not in NAMES:
@@ -46,8 +46,10 @@ def run(
         raise typer.BadParameter(f"{name} is a group's job; say --group")
     if group is not None and settings.group(group) is None:
         raise UnknownGroup(group, settings.nearest(group))
-    if name == "record" and settings.kafka.bootstrap_servers is None:
-        raise SettingsRefused("kafka.bootstrap_servers is missing: record looks at a cluster's offsets; name one")
+    if name == "record" and opener(settings) is None:
+        raise SettingsRefused(
+            "kafka.bootstrap_servers and prometheus.url are missing: record looks at offsets; name one"
+        )
     with ExitStack() as stack:
         application = stack.enter_context(open_application(settings))
         made = assemble(application, stack, ScalerBoard(), only=group)

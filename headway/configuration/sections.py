@@ -62,7 +62,7 @@ class KafkaSettings(Section):
 
     secrets = frozenset({"password"})
     bootstrap_servers: str | None = None
-    """``host:port``, comma-separated. Absent: arrivals come by push or from files."""
+    """``host:port``, comma-separated. Absent: arrivals come from ``[prometheus]``, by push or from files."""
     properties: dict[str, str | int | float | bool | SecretStr] = Field(default_factory=dict)
     """Any client property, by its librdkafka name; those that are secrets from the environment only."""
     property_files: dict[str, Path] = Field(default_factory=dict)
@@ -80,6 +80,22 @@ class KafkaSettings(Section):
         if not isinstance(value, Mapping):
             return value
         return {k: SecretStr(v) if is_secret(k) and isinstance(v, str) else v for k, v in value.items()}
+
+
+class PrometheusSettings(Section):
+    """Offsets as a Prometheus has them from a Kafka exporter, where the brokers themselves are not reached."""
+
+    secrets = frozenset({"token"})
+    url: str | None = Field(default=None, pattern=r"^https?://[^/\s]+")
+    """``http://`` or ``https://``; asked once a step, instead of the cluster."""
+    exporter: Literal["kafka_exporter", "kminion", "kafka-lag-exporter", "strimzi-jmx"] | None = None
+    """Whose names the metrics have; absent: the first that knows the topics."""
+    selector: str = ""
+    """Further label matchers, such as ``cluster="main"``."""
+    token: SecretStr | None = None
+    """Bearer token; from the environment only."""
+    token_file: Path | None = None
+    """File that holds the token."""
 
 
 class ApiSettings(Section):

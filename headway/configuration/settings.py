@@ -39,6 +39,7 @@ from headway.configuration.sections import (
     KafkaSettings,
     Mode,
     ModelSettings,
+    PrometheusSettings,
     ScalerSettings,
     StoreSettings,
     TopicSettings,
@@ -71,6 +72,7 @@ class Settings(Section):
     """Folder of the embedded store, models and logs; default ``$XDG_STATE_HOME/headway``."""
     store: StoreSettings = StoreSettings()
     kafka: KafkaSettings = KafkaSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
     api: ApiSettings = ApiSettings()
     scaler: ScalerSettings | None = None
     external_metrics: ExternalMetricsSettings | None = None
@@ -82,6 +84,10 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _groups_make_sense(self) -> Settings:
+        if self.prometheus.url is not None and self.kafka.bootstrap_servers is not None:
+            raise ValueError(
+                "prometheus.url and kafka.bootstrap_servers: offsets come from one of them; remove the other"
+            )
         for name in self.groups:
             if not name.strip():
                 raise ValueError("a group has no name; write it as in [groups.orders]")

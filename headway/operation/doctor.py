@@ -103,7 +103,8 @@ def _clock(there: datetime) -> Check:
 def _brokers(settings: Settings) -> Iterator[Check]:
     servers = settings.kafka.bootstrap_servers
     if not servers:
-        yield Check("brokers", True, "none configured: arrivals come from files or by push")
+        from_where = settings.prometheus.url or "files or by push"
+        yield Check("brokers", True, f"none configured: arrivals come from {from_where}")
         return
     reached = []
     for server in servers.split(","):

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from headway.work.jobs import Jobs
     from headway.work.loops import GroupRunner
 
-RESTART_ONLY = ("cluster", "state", "store", "kafka", "api", "scaler", "external_metrics", "models", "topics")
+RESTART_ONLY = (
+    "cluster",
+    "state",
+    "store",
+    "kafka",
+    "prometheus",
+    "api",
+    "scaler",
+    "external_metrics",
+    "models",
+    "topics",
+)
 """Sections that hold connections, listeners and routed topics: a change is reported, and taken with the next start."""
 
 

@@ -16,7 +16,7 @@ from forecaster.topics import GroupId, TopicPartition
 from headway.configuration.actuators import KedaActuator
 from headway.consumers.planned_groups import with_workers
 from headway.operation.posting import Posting
-from headway.wiring import open_source, open_target
+from headway.wiring import open_prometheus, open_source, open_target
 from headway.work.facts import recorded_states
 from headway.work.loops import GroupRunner, RecordedObserver, WithReplicas
 from headway.work.recording import record_job
@@ -32,22 +32,23 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """The record job over Kafka: one source and one recorder for all groups, which may come and go."""
+    """The record job over the cluster or a Prometheus: one recorder for all groups, which may come and go."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
         settings = app.settings
-        self.source = open_source(settings, app.clock)
+        self.cluster = open_source(settings, app.clock) if settings.kafka_properties() else None
+        """Knows groups as well; None where offsets come from a Prometheus."""
         self._groups: dict[GroupId, Sequence[str]] = {}
         step_s = min((settings.grid(name).step_s for name in settings.groups), default=60)
-        sampler = RecordSampler(settings.kafka_properties())
+        sampler = None if self.cluster is None else RecordSampler(settings.kafka_properties())
         self._recorder = Recorder(
             app.store,
-            self.source,
+            self.cluster or open_prometheus(settings, app.clock),
             {},
             policy=CountingPolicy.for_step(step_s),
-            delays=sampler.delays_ms,
-            shares=sampler.record_share,
+            delays=None if sampler is None else sampler.delays_ms,
+            shares=None if sampler is None else sampler.record_share,
             clock=app.clock,
         )
         self.job: Callable[[], str] = record_job(app, self._recorder, self._groups)
@@ -73,7 +74,7 @@ class Workshop:
     service
         Who forecasts.
     recording
-        The cluster; None where arrivals come by push or from files.
+        Who looks at the offsets; None where arrivals come by push or from files.
     """
 
     def __init__(
@@ -110,7 +111,8 @@ class Workshop:
 
     def _observed(self, name: str, topics: tuple[str, ...], target: Actuator) -> WithReplicas | RecordedObserver:
         app = self._app
-        if self._recording is None:
+        cluster = None if self._recording is None else self._recording.cluster
+        if cluster is None:
             if isinstance(target, MemoryActuator) and target.current(GroupId(name)) is None:
                 target.scale(GroupId(name), app.settings.policy(name).min_replicas, app.clock())
             return RecordedObserver(app, topics, target)
@@ -121,7 +123,7 @@ class Workshop:
                 app.settings.kafka_properties(),
                 facts=self._facts,
                 replicas=self._replicas,
-                kind_of=self._recording.source.kind_of,
+                kind_of=cluster.kind_of,
                 clock=app.clock,
             )
         return WithReplicas(with_workers(app, name, self._observer, self._jobs))

@@ -40,17 +40,19 @@ def server(tmp_path):
         )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}"
-        for _ in range(300):
+        deadline = time.monotonic() + 90
+        while True:
             try:
-                if httpx.get(f"{url}/-/ready").is_success:
+                if httpx.get(f"{url}/-/ready", timeout=60).is_success:
                     break
             except httpx.TransportError:
                 pass
+            assert running.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.1)
         yield url
     finally:
         running.terminate()
-        running.wait(20)
+        running.wait(60)
 
 
 def arrivals(partition, minute):
