@@ -52,7 +52,7 @@ def hot_in(
     """Return the partitions that will take a large share of the fastest member, at the level that the plan uses."""
     if forecast is None or not policy.cap_at_partitions:
         return ()
-    fastest = _fastest(snapshot, capacity)
+    fastest = fastest_member(snapshot, capacity)
     level = forecast.nearest_level(knobs.near_level)
     if float(forecast.peaks(level, 0, forecast.steps).max(initial=0.0)) <= policy.hot_share * fastest:
         return ()
@@ -125,7 +125,7 @@ def remedies(
 ) -> tuple[Proposal, ...]:
     """Return what would help the hot partitions: a split where producers are routed, a faster member, batching."""
     alone = frozenset(m.partitions[0] for m in snapshot.members if len(m.partitions) == 1)
-    fastest = _fastest(snapshot, capacity)
+    fastest = fastest_member(snapshot, capacity)
     found: list[Proposal] = []
     for one in hot:
         found += proposals(
@@ -140,5 +140,6 @@ def remedies(
     return tuple(found)
 
 
-def _fastest(snapshot: GroupSnapshot, capacity: float) -> float:
+def fastest_member(snapshot: GroupSnapshot, capacity: float) -> float:
+    """Return records/s of the fastest member whose own capacity is known; ``capacity`` where none is."""
     return max((m.capacity for m in snapshot.members if m.capacity is not None), default=capacity)

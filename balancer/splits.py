@@ -144,7 +144,7 @@ def plan_splits(
         Partition → records/s that arrive now; above ``policy.limit`` of a member, and above what the forecast says of
         now, a split is needed at once: the forecast missed it.
     faster_capacity
-        Records/s of a faster kind of member, if there is one.
+        Records/s of a faster kind of member, if there is one; one that is not faster is none.
     timezone
         Zone in which reasons name hours.
 
@@ -311,7 +311,7 @@ def _others(
     others: dict[str, float] = {}
     if peak <= capacity:
         others["isolate"] = round(hours, 3)
-    if faster_capacity is not None and faster_capacity >= peak:
+    if faster_capacity is not None and faster_capacity > capacity and faster_capacity >= peak:
         others["faster_member"] = round((faster_capacity / capacity - 1) * hours, 3)
     return others
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from balancer.bounding import Routing
+from balancer.bounding import Routing, fastest_member
 from balancer.hotspots import HotKey
 from balancer.plan import Proposal, ScalingPlan
 from balancer.splits import proposals_of
@@ -88,11 +88,12 @@ def lanes_of(app: Application, group: str) -> LaneDesk:
         return LaneDesk((), routed, zone)
     from balancer.moves.vitals import BrokerVitals
 
-    routes = open_routes(settings)
+    routes, named = open_routes(settings), settings.named_groups
 
-    def capacity_of(topic: TopicSettings) -> float | None:
-        known = [app.view(g).capacity_per_member for g in topic.groups if g in settings.named_groups]
-        return min((c for c in known if c), default=None)
+    def capacities(topic: TopicSettings) -> list[tuple[float, float]]:
+        """Return of each group what a member serves, and its fastest; the slowest group first."""
+        known = [(v.capacity_per_member, v.snapshot) for g in topic.groups if g in named for v in (app.view(g),)]
+        return sorted((c, c if seen is None else fastest_member(seen, c)) for c, seen in known if c)
 
     def may_act(topic: TopicSettings, now: datetime) -> bool:
         return next((g for g in topic.groups), None) == group and all(
@@ -113,8 +114,10 @@ def lanes_of(app: Application, group: str) -> LaneDesk:
             facts,
             routes,
             lambda topic=topic: app.view(group).forecasts.get(topic),  # type: ignore[misc]
-            lambda facts=facts: capacity_of(facts),  # type: ignore[misc]
+            lambda facts=facts: next((c for c, _ in capacities(facts)), None),  # type: ignore[misc]
             lambda now, facts=facts: may_act(facts, now),  # type: ignore[misc]
+            hot_share=settings.policy(group).hot_share,
+            fastest=lambda facts=facts: next((f for _, f in capacities(facts)), None),  # type: ignore[misc]
             workers=lambda: group_view(settings, group),
             cpu_limit=own.cpu_limit if own is not None else None,
             brokers=vitals,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 LEVEL = 0.9
 """Quantile of the forecast by which lanes are planned."""
 
+USUAL = SplitPolicy()
+
 
 class SplitTender:
     """One routed topic: what is hot in it, what should be done, and what was asked for.
@@ -47,6 +49,10 @@ class SplitTender:
         Records/s of one member of the slowest registered group; None while that is not known.
     may_act
         Whether splits are asked for, or only proposed.
+    hot_share
+        The group's: a lane is planned to take no more of a member, and what takes more is hot.
+    fastest
+        Records/s of the fastest member of the slowest registered group; a split must be cheaper than one more of it.
     workers
         The planned group as its leases have it: heartbeats with CPU and, where producers send none, key samples.
     cpu_limit
@@ -68,6 +74,8 @@ class SplitTender:
         capacity: Callable[[], float | None],
         may_act: Callable[[datetime], bool],
         *,
+        hot_share: float = USUAL.limit,
+        fastest: Callable[[], float | None] = lambda: None,
         workers: Callable[[], GroupView | None] = lambda: None,
         cpu_limit: float | None = None,
         brokers: Callable[[], Brokers] = Brokers,
@@ -75,10 +83,12 @@ class SplitTender:
         behind: Callable[[SlotTable], Sequence[str]] = lambda table: (),
     ) -> None:
         self.topic, self._routes = topic, routes
-        self._forecast, self._capacity, self._may_act = forecast, capacity, may_act
+        self._forecast, self._capacity, self._fastest, self._may_act = forecast, capacity, fastest, may_act
         self._workers, self._cpu_limit, self._brokers, self._arriving = workers, cpu_limit, brokers, arriving
         self._behind = behind
         self._policy = SplitPolicy(
+            limit=hot_share,
+            merge_below=min(USUAL.merge_below, hot_share * USUAL.merge_below / USUAL.limit),
             lead=own.split_lead,
             dwell=own.split_dwell,
             merge_ahead=own.merge_ahead,
@@ -146,13 +156,13 @@ class SplitTender:
         sketch = self._sketch
         return by_slots(forecast, self.table, *((sketch.slot_shares(now), sketch.samples) if sketch else ()))
 
-    def hot_keys(self, now: datetime, least: float = 0.8) -> tuple[HotKey, ...]:
-        """Return keys that alone take ``least`` of a member or more, now or at the forecast's peak; hottest first."""
+    def hot_keys(self, now: datetime) -> tuple[HotKey, ...]:
+        """Return keys that alone take the hot share of a member or more, now or at the forecast's peak."""
         table, capacity = self.table, self._capacity()
         if table is None or not capacity:
             return ()
         found = []
-        for key, rate in self._heavy(now, least, capacity):
+        for key, rate in self._heavy(now, self._policy.limit, capacity):
             partition = TopicPartition(self.topic, table.partition_of_key(key))
             found.append(HotKey(partition, _readable(key), round(rate, 3), round(rate / capacity, 4)))
         return tuple(found)
@@ -219,7 +229,7 @@ class SplitTender:
             table, rates, origin, step, capacity, self._policy, now,
             shares=sketch.slot_shares(now), samples=sketch.samples, hot_keys=hot, changed=changed,
             brokers=self._brokers(), busy=steady, cpu_limit=self._cpu_limit, idle_cpu=idle_share(view),
-            arriving=lasting, timezone=timezone,
+            arriving=lasting, faster_capacity=self._fastest(), timezone=timezone,
         )  # fmt: skip
 
     def _ask(self, planned: Sequence[PlannedSplit], now: datetime) -> None:

@@ -3,9 +3,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
+import pytest
 
+from balancer.group import Member
 from balancer.leases.base import GroupView, Lease, LeaseState, Owner, WorkerProfile, WorkerState
 from balancer.moves.splitting import SplitLimits, TopicLeader
 from balancer.plan import Bound, PlannedStep, Proposal, ScalingPlan
@@ -14,10 +17,12 @@ from balancer.routing.base import Registration
 from balancer.routing.memory import MemoryRouteStore, MemoryTableLog
 from forecaster.forecast import Forecast, Rung
 from forecaster.topics import GroupId, TopicPartition
-from headway.configuration.sections import TopicSettings
+from headway.configuration.sections import GroupSettings, KafkaSettings, StoreSettings, TopicSettings
+from headway.consumers import lane_desk
 from headway.consumers.lane_desk import LaneDesk, with_splits
 from headway.consumers.splitting import SplitTender, idle_share
 from tests.unit.balancer.moves.routed_world import MemoryWorld
+from tests.unit.headway.conftest import a_snapshot
 
 NOW = datetime(2026, 1, 5, 8, tzinfo=UTC)
 TABLE = protocol.adopt("orders", "id-1", 2, "crc32", ["billing"])
@@ -38,9 +43,9 @@ def forecast(*rows: float, steps: int = 24) -> Forecast:
     )
 
 
-def tender(store: MemoryRouteStore, rows: tuple[float, ...], acts: bool = True, **own: object) -> SplitTender:
-    settings = TopicSettings(groups=("billing",), max_partitions=6, hash="crc32", **own)
-    return SplitTender("orders", settings, store, lambda: forecast(*rows), lambda: 100.0, lambda now: acts)
+def tender(store: MemoryRouteStore, rows: tuple[float, ...], acts: bool = True, **more: Any) -> SplitTender:
+    settings = TopicSettings(groups=("billing",), max_partitions=6, hash="crc32")
+    return SplitTender("orders", settings, store, lambda: forecast(*rows), lambda: 100.0, lambda now: acts, **more)
 
 
 def test_in_recommend_a_split_is_shown_and_nobody_is_asked() -> None:
@@ -72,6 +77,37 @@ def test_in_act_what_is_due_is_asked_for_once_and_carried_out() -> None:
     looked._forecast = begun._forecast
     looked.look(NOW + timedelta(hours=2))
     assert [r.kind for r in store.requests("orders")] == ["split", "merge"]
+
+
+def test_a_split_that_costs_more_than_a_bigger_member_is_shown_with_both_prices_and_not_asked_for() -> None:
+    for fastest, asked in ((None, 1), (100.0, 1), (101.0, 1), (130.0, 0), (400.0, 1)):
+        store = MemoryRouteStore()
+        store.publish(TABLE)
+        looked = tender(store, (125.0, 20.0), fastest=lambda fastest=fastest: fastest)
+        (split,) = looked.look(NOW)
+        assert len(store.requests("orders")) == asked, fastest
+        # six hours: one member more, or one that is faster by the part that it is
+        assert split.price == 6.0 and split.others == (
+            {} if (fastest or 0) < 125 else {"faster_member": pytest.approx((fastest / 100 - 1) * 6)}
+        )
+
+
+def test_the_groups_hot_share_says_how_full_a_lane_gets_and_what_a_hot_key_is() -> None:
+    store, key = hot_store(100.0)
+    lanes = {}
+    for share in (0.4, 0.8, 1.0):
+        unsampled = MemoryRouteStore()
+        unsampled.publish(TABLE)
+        (split,) = tender(unsampled, (150.0, 20.0), acts=False, hot_share=share).look(NOW)
+        lanes[share] = split.lanes
+        looked = tender(store, (60.0, 20.0), acts=False, hot_share=share)  # the key takes 90 % of what comes
+        looked.look(NOW)
+        assert [k.key for k in looked.hot_keys(NOW)] == ([key] if share < 1 else []), share
+    assert lanes == {0.4: 4, 0.8: 2, 1.0: 2}
+    # what is split at a low share is not merged back at once
+    store.publish(replace(TABLE, epoch=9, moved=dict.fromkeys(TABLE.slots_of(0)[::2], 2)))
+    for share, merged in ((0.8, 1), (0.4, 0)):
+        assert len(tender(store, (15.0, 15.0, 15.0), acts=False, hot_share=share).look(NOW)) == merged
 
 
 def test_a_hot_key_is_found_in_the_samples_of_producers() -> None:
@@ -163,6 +199,7 @@ def test_arrivals_and_cpu_count_without_a_forecast_too() -> None:
     rates = {0: 95.0, 1: 20.0}
     looked = SplitTender(
         "orders", own, store, lambda: None, lambda: 100.0, lambda now: True, arriving=lambda: rates,
+        fastest=lambda: 100.0,
     )  # fmt: skip
     assert looked.look(NOW) == ()  # seen once: it may be an outlier
     (split,) = looked.look(NOW + timedelta(seconds=15))
@@ -211,3 +248,24 @@ def test_splits_take_the_place_of_general_advice_on_the_same_partition() -> None
     plan = ScalingPlan(GroupId("g"), NOW, (PlannedStep(NOW, 1, 1.0),), Bound(), (), proposals=general)
     ours = Proposal("split", "orders:0", "split into 2 lanes")
     assert [p.text for p in with_splits(plan, [ours]).proposals] == ["batches", "split into 2 lanes"]
+
+
+def test_the_desk_takes_capacity_from_the_slowest_group_and_the_share_from_its_own(monkeypatch, application) -> None:
+    settings = application.settings.model_copy(
+        update={
+            "topics": {"orders": TopicSettings(groups=("orders", "bills"), max_partitions=6, hash="crc32")},
+            "kafka": KafkaSettings(bootstrap_servers="127.0.0.1:1"),
+            "store": StoreSettings(url="redis://127.0.0.1:1"),
+            "groups": application.settings.groups | {"orders": GroupSettings(topics=("orders",), hot_share=0.6)},
+        }
+    )
+    monkeypatch.setattr(lane_desk, "open_routes", lambda settings: MemoryRouteStore())
+    application.settings = settings
+    (looked,) = lane_desk.lanes_of(application, "orders")._tenders.values()
+    assert looked._policy.limit == 0.6 and looked._policy.merge_below == pytest.approx(0.375)
+    assert (looked._capacity(), looked._fastest()) == (None, None)
+    for name, capacity, members in (("orders", 50.0, (None, 70.0)), ("bills", 40.0, (40.0, 45.0))):
+        view = application.view(name)
+        view.capacity_per_member = capacity
+        view.snapshot = replace(a_snapshot(), members=tuple(Member(f"{c}", capacity=c) for c in members))
+        assert (looked._capacity(), looked._fastest()) == ((50.0, 70.0) if name == "orders" else (40.0, 45.0))
