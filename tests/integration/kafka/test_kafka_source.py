@@ -180,7 +180,7 @@ def test_a15_one_unknown_topic_does_not_silence_the_others(
 
 
 def test_wrong_credentials_are_refused_by_name_without_the_password(kafka: Kafka) -> None:
-    def login(password: str) -> OffsetReading:
+    def login(password: str, timeout_s: float) -> OffsetReading:
         properties = {
             "bootstrap.servers": kafka.login_bootstrap,
             "security.protocol": "sasl_plaintext",
@@ -188,12 +188,12 @@ def test_wrong_credentials_are_refused_by_name_without_the_password(kafka: Kafka
             "sasl.username": USER,
             "sasl.password": password,
         }
-        with closing(KafkaOffsetSource(properties, timeout_s=30)) as source:
+        with closing(KafkaOffsetSource(properties, timeout_s=timeout_s)) as source:
             return source.read(["no-such-topic"], [])
 
-    assert login(PASSWORD).failures
+    assert login(PASSWORD, 60).failures
     with pytest.raises(SourceRefused, match="refuses us as headway") as refusal:
-        login("let-me-in")
+        login("let-me-in", 8)  # it is tried for so long
     assert "let-me-in" not in str(refusal.value)
     assert "password_file" in str(refusal.value)
 
