@@ -133,7 +133,6 @@ def test_serve_splits_by_cpu_and_by_what_arrives_and_merges_after_the_peak(kafka
         live.serve("recommend", capacity=10.0)
         until(lambda: bed.table() is not None, 240, live.logs)  # adopted
         bed.producer(0, rate=20, keys=24, names=keys[0])
-        bed.producer(1, rate=20, keys=24, names=keys[1])
 
         # recommend: the plan says so, with the command, and nothing is done
         def proposed(partition: int) -> bool:
@@ -146,9 +145,11 @@ def test_serve_splits_by_cpu_and_by_what_arrives_and_merges_after_the_peak(kafka
         # act: the records of partition 1 are few, and dear
         bed.end("serve")
         live.serve("act", capacity=100.0)
+        bed.flowing(1, within_s=240)
+        bed.producer(1, rate=10, keys=24, names=keys[1])
         until(lambda: live.lanes(1) != (), 240, live.logs)
         assert "of a core (limit 12%)" in bed.log("serve"), live.logs()
-        bed.end("p1")  # what it wrote is work enough for a busy machine
+        bed.end("p1")  # what it wrote is work enough: a lane opens when what lies before it is done
 
         # partition 0 gets more than one member handles, by far: a busy machine writes less than it is asked to
         bed.producer(2, rate=240, keys=24, names=keys[0])
