@@ -17,7 +17,6 @@ from balancer.knobs import Knobs
 from balancer.plan import Bound, BoundKind, Proposal
 from balancer.policy import ScalingPolicy
 from forecaster.forecast import Forecast
-from forecaster.topics import TopicPartition
 
 FULL = {
     BoundKind.PARTITION: "as many as the partitions can keep busy",
@@ -57,9 +56,7 @@ def hot_in(
     if float(forecast.peaks(level, 0, forecast.steps).max(initial=0.0)) <= policy.hot_share * fastest:
         return ()
     rates = forecast.rates[:, :, level]
-    by_number = {tp.partition: tp for tp in snapshot.partitions}
-    names = [by_number.get(p, TopicPartition(forecast.topic, p)) for p in forecast.partitions]
-    return hot_partitions(names, rates, forecast.origin, forecast.step, fastest, policy.hot_share)
+    return hot_partitions(forecast.rows, rates, forecast.origin, forecast.step, fastest, policy.hot_share)
 
 
 def bound(

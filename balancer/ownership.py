@@ -37,8 +37,8 @@ def loads_of(
     last = max(first + 1, math.ceil((until - forecast.origin) / forecast.step))
     level = forecast.nearest_level(knobs.near_level)
     peaks = forecast.peaks(level, min(first, forecast.steps - 1), last)
-    ahead = dict(zip(forecast.partitions, peaks.tolist(), strict=True))
-    seen = ((tp, ahead.get(tp.partition, 0.0), p.arrival_rate or 0.0) for tp, p in snapshot.partitions.items())
+    ahead = dict(zip(forecast.rows, peaks.tolist(), strict=True))
+    seen = ((tp, ahead.get(tp, 0.0), p.arrival_rate or 0.0) for tp, p in snapshot.partitions.items())
     return {tp: peak if peak > rate else rate for tp, peak, rate in seen}
 
 

@@ -266,7 +266,7 @@ def _judge(
     if age > FORECAST_MAX_AGE or age < -FORECAST_MAX_AGE:
         why = f"the forecast was made {age.total_seconds() / 60:.0f} min ago"
         return None, why, [f"{why}; no member is given up meanwhile"]
-    missing = sorted({tp.partition for tp in snapshot.partitions} - set(forecast.partitions))
+    missing = sorted(set(snapshot.partitions) - set(forecast.rows))
     if missing:
         names = ", ".join(map(str, missing[:5])) + ("…" if len(missing) > 5 else "")
         why = f"the forecast lacks partition {names}"

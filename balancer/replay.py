@@ -108,6 +108,7 @@ def forecast_bytes(forecast: Forecast, near_level: float) -> bytes:
         "topic": forecast.topic,
         "origin": forecast.origin.isoformat(),
         "step_s": forecast.step.total_seconds(),
+        "topics": forecast.topics if forecast.topics is None else list(forecast.topics),
         "partitions": list(forecast.partitions),
         "levels": list(forecast.levels),
         "method": forecast.method,
@@ -141,6 +142,7 @@ def forecast_of(body: bytes) -> Forecast:
         head["method"],
         Rung(head["rung"]),
         tuple(head["reasons"]),
+        None if head.get("topics") is None else tuple(head["topics"]),
     )
     near = counts * np.array(head["scales"])[:, None]
     return _of_parts(like, total.astype(np.float64), near, middle.astype(np.float64), head["near"])

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.topics import TopicPartition
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -34,7 +36,7 @@ class Forecast:
     Parameters
     ----------
     topic
-        Name of the topic.
+        Name of the topic; of several joined into one, what they are called together.
     origin
         Last instant that the forecast saw, aware UTC; the first step starts here.
     step
@@ -53,6 +55,8 @@ class Forecast:
         Step of the ladder.
     reasons
         What a reader should know: why not a better rung, which levels were corrected, and so on.
+    topics
+        The topic of each row where several are joined; None: every row is of ``topic``.
 
     Raises
     ------
@@ -78,6 +82,7 @@ class Forecast:
     method: str
     rung: Rung
     reasons: tuple[str, ...] = ()
+    topics: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.origin.tzinfo is None:
@@ -87,6 +92,8 @@ class Forecast:
             raise ValueError(f"rates {self.rates.shape} must be (partitions, steps, levels)")
         if self.total.shape != (steps, len(self.levels)):
             raise ValueError(f"total {self.total.shape} must be (steps, levels) = {(steps, len(self.levels))}")
+        if self.topics is not None and len(self.topics) != len(self.partitions):
+            raise ValueError("topics must have one entry a partition")
         if list(self.levels) != sorted(set(self.levels)) or not all(0 < q < 1 for q in self.levels):
             raise ValueError(f"levels {self.levels} must rise within (0, 1)")
         for values in (self.rates, self.total):
@@ -106,6 +113,11 @@ class Forecast:
     def steps(self) -> int:
         """Number of steps."""
         return int(self.rates.shape[1])
+
+    @property
+    def rows(self) -> tuple[TopicPartition, ...]:
+        """Which partition each row of ``rates`` is of."""
+        return _rows(self.topic if self.topics is None else self.topics, self.partitions)
 
     @property
     def horizon(self) -> timedelta:
@@ -151,6 +163,12 @@ class Forecast:
             [self.partitions, starts, self.levels], names=["partition", "timestamp", "level"]
         )
         return pd.DataFrame({"rate": self.rates.ravel()}, index=index).reset_index()
+
+
+@lru_cache(maxsize=64)
+def _rows(topics: str | tuple[str, ...], partitions: tuple[int, ...]) -> tuple[TopicPartition, ...]:
+    names = [topics] * len(partitions) if isinstance(topics, str) else topics
+    return tuple(map(TopicPartition, names, partitions))
 
 
 @lru_cache(maxsize=64)

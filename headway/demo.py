@@ -384,8 +384,8 @@ class Replay:
                 view.at["plan"] = now
             if tick.actuation is not None:
                 view.acting_until = now + timedelta(seconds=self.scene.world.start_s)
-            view.scores = {"wape": self.score.wape("headway"), "coverage": self.score.coverage}
-            view.gate = (True, ("members are simulated: the demo acts from its first minute on",))
+            view.quality[TOPIC] = {"wape": self.score.wape("headway"), "coverage": self.score.coverage}
+            view.gates[TOPIC] = (True, ("members are simulated: the demo acts from its first minute on",))
             if tick.error is None:
                 view.problems.clear()
 

@@ -37,7 +37,19 @@ class SharedForecast(Forecast):
     ) -> SharedForecast:
         """Return a forecast of ``total`` (steps, levels), which :class:`ForecastBatch` has checked already."""
         made = cls.__new__(cls)
-        values = ("simulated", origin, step, _numbers(shares.size), levels, total, method, Rung.OWN_MODEL, (), shares)
+        values = (
+            "simulated",
+            origin,
+            step,
+            _numbers(shares.size),
+            levels,
+            total,
+            method,
+            Rung.OWN_MODEL,
+            (),
+            None,
+            shares,
+        )
         for name, value in zip(_FIELDS, values, strict=True):
             object.__setattr__(made, name, value)
         return made
@@ -65,7 +77,7 @@ class SharedForecast(Forecast):
         return rates
 
 
-_FIELDS = ("topic", "origin", "step", "partitions", "levels", "total", "method", "rung", "reasons", "shares")
+_FIELDS = ("topic", "origin", "step", "partitions", "levels", "total", "method", "rung", "reasons", "topics", "shares")
 
 
 @lru_cache(maxsize=8)

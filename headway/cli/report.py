@@ -15,7 +15,6 @@ from headway.cli.output import Json, emit_json, emit_table, say
 if TYPE_CHECKING:
     from balancer.plans.base import PlanStore
     from balancer.policy import ScalingPolicy
-    from forecaster.series import ArrivalSeries
     from forecaster.stores.base import SeriesStore
     from headway.configuration.settings import Settings
     from headway.reports.report import Did
@@ -113,6 +112,7 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
 
     from balancer.control import CAPACITY
     from balancer.prescaling import spans
+    from forecaster.joining import joined_history
     from forecaster.topics import GroupId
     from headway.errors import HeadwayError
     from headway.operation.audit import Audit
@@ -122,13 +122,13 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
 
     own = settings.group(group)
     topics = own.topics if own is not None else ()
-    if len(topics) != 1:
-        raise HeadwayError(f"a report is made for groups of one topic; {group} reads {', '.join(topics) or 'none'}")
+    if not topics:
+        raise HeadwayError(f"group {group} names no topics; say topics = [...] in its settings")
     with store_url(settings) as url:
         store, plans = open_series(settings, url), open_plans(settings, url)
         try:
             recorded = sources.Recorded(store, open_forecasts(settings, store), settings.store_place)
-            history = recorded.history(topics[0])
+            history = joined_history([recorded.history(topic) for topic in topics])
             kept = plans.learned(GroupId(group), CAPACITY)
             if policy.capacity_per_member is None and kept and kept.get("records_per_s"):
                 policy = replace(policy, capacity_per_member=float(kept["records_per_s"]))
@@ -136,7 +136,7 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
             windows = [(s.start, s.end, s.rule.text) for s in spans(rules, history.start, history.end)]
 
             def did(start: datetime, end: datetime) -> Did | str:
-                return _did(store, plans, group, history, policy.slo, start, end)
+                return _did(store, plans, group, topics, history.grid.step_s, policy.slo, start, end)
 
             return make_report(group, history, policy, did=did, windows=windows, **more)
         finally:
@@ -148,7 +148,8 @@ def _did(
     store: SeriesStore,
     plans: PlanStore,
     group: str,
-    history: ArrivalSeries,
+    topics: tuple[str, ...],
+    step_s: int,
     slo: timedelta,
     start: datetime,
     end: datetime,
@@ -164,7 +165,7 @@ def _did(
         if len(page) < PAGE or page[-1].at >= end:
             break
         since = page[-1].at + timedelta(microseconds=1)
-    return did_of(points, end, late_share_of(store, history, group, slo, start, end))
+    return did_of(points, end, late_share_of(store, topics, step_s, group, slo, start, end))
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -326,17 +326,23 @@ def did_of(
 
 
 def late_share_of(
-    store: SeriesStore, history: ArrivalSeries, group: str, slo: timedelta, start: datetime, end: datetime
+    store: SeriesStore,
+    topics: Sequence[str],
+    step_s: int,
+    group: str,
+    slo: timedelta,
+    start: datetime,
+    end: datetime,
 ) -> float | None:
     """Return the share of records that arrived in partitions whose delay was beyond the SLO; None without delays."""
-    step_s = history.grid.step_s
     first, last = int(start.timestamp()) // step_s, int(end.timestamp()) // step_s
-    delays = store.read(SeriesKey(history.topic, "latency_ms", group, step_s), first, last)
-    if not delays.partitions or not delays.known.any():
-        return None
-    arrived = store.read(SeriesKey(history.topic, "arrivals", step_s=step_s), first, last)
-    rows = min(delays.partitions, arrived.partitions)
-    both = delays.known[:rows] & arrived.known[:rows]
-    total = float(arrived.values[:rows][both].sum())
-    late = both & (delays.values[:rows] > slo.total_seconds() * 1000)
-    return float(arrived.values[:rows][late].sum()) / total if total > 0 else None
+    arrived_late = arrived_in_all = 0.0
+    for topic in topics:
+        delays = store.read(SeriesKey(topic, "latency_ms", group, step_s), first, last)
+        arrived = store.read(SeriesKey(topic, "arrivals", step_s=step_s), first, last)
+        rows = min(delays.partitions, arrived.partitions)
+        both = delays.known[:rows] & arrived.known[:rows]
+        late = both & (delays.values[:rows] > slo.total_seconds() * 1000)
+        arrived_in_all += float(arrived.values[:rows][both].sum())
+        arrived_late += float(arrived.values[:rows][late].sum())
+    return arrived_late / arrived_in_all if arrived_in_all > 0 else None

@@ -28,6 +28,9 @@ KEPT_DECISIONS = 100
 """Of those that changed something: what is answered while the store is away."""
 
 
+UNSCORED = (False, ("no forecast has been scored yet",))
+
+
 @dataclass(slots=True)
 class ReplicaPoint:
     """Members at one instant: requested, working, and what the reactive rule would have asked for."""
@@ -60,9 +63,10 @@ class GroupView:
     """Input → when it was last good: arrivals, forecast, plan, snapshot, actuation."""
     problems: dict[str, str] = field(default_factory=dict)
     """Input → why it could not be refreshed; gone when it could again."""
-    scores: Mapping[str, float | None] = field(default_factory=dict)
-    """Rolling WAPE and coverage of the acting forecast."""
-    gate: tuple[bool, tuple[str, ...]] = (False, ("no forecast has been scored yet",))
+    quality: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
+    """Topic → rolling WAPE and coverage of the acting forecast."""
+    gates: dict[str, tuple[bool, tuple[str, ...]]] = field(default_factory=dict)
+    """Topic → whether its forecast may be acted on, and why."""
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=KEPT_DECISIONS))
     replicas: deque[ReplicaPoint] = field(default_factory=lambda: deque(maxlen=KEPT_POINTS))
     latencies: deque[tuple[datetime, float]] = field(default_factory=lambda: deque(maxlen=KEPT_POINTS))
@@ -101,6 +105,21 @@ class GroupView:
         if self.acting_until is not None and self.snapshot is not None and self.snapshot.at < self.acting_until:
             return "acting"
         return "fine"
+
+    @property
+    def scores(self) -> Mapping[str, float | None]:
+        """Rolling WAPE and coverage of the acting forecast; of several topics, those of the worst."""
+        return max(self.quality.values(), key=lambda scores: scores.get("wape") or 0.0, default={})
+
+    @property
+    def gate(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether the forecasts of all topics may be acted on, and why."""
+        if len(self.topics) <= 1:
+            return next(iter(self.gates.values()), UNSCORED)
+        found = {topic: self.gates.get(topic, UNSCORED) for topic in self.topics}
+        may_act = all(word for word, _ in found.values())
+        told = (f"{t}: {why}" for t, (word, reasons) in found.items() if word == may_act for why in reasons)
+        return may_act, tuple(told)
 
     @property
     def rung(self) -> str:

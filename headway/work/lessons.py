@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from balancer.learning import learn_knobs
 from balancer.planner import DEFAULT_LEAD
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.simulator.world import World
+from forecaster.joining import joined_history
 from forecaster.methods.lead_ridge import WEEK, LeadRidge
 from forecaster.series import ArrivalSeries
+from forecaster.serving import ForecastService
 from headway.reports.simulation import LEARNING_ROWS, arrivals_of, past_of, ridge_forecaster
 
 LEAST_KNOWN = 0.95
@@ -24,8 +27,19 @@ LEAST_DAYS = (LeadRidge.least_minutes() + LEARNING_ROWS * WEEK) // 1440
 """Knobs chosen on less than three weeks do not hold in the next; until then the defaults are the safe ones."""
 
 
+def history_of(service: ForecastService, topics: Sequence[str], now: datetime) -> ArrivalSeries | str:
+    """Return what is recorded of a group's topics as one series, or why that cannot be done."""
+    found = [(topic, service.history(topic, now)) for topic in topics]
+    if not found:
+        return "no topic of the group is known yet"
+    known = [history for _, history in found if history is not None]
+    if len(known) < len(found):
+        return f"nothing is recorded yet of {', '.join(topic for topic, history in found if history is None)}"
+    return joined_history(known)
+
+
 def knobs_from(history: ArrivalSeries, policy: ScalingPolicy) -> Knobs | str:
-    """Learn the planner's knobs on what was recorded of a group's topic; or return why that cannot be done yet.
+    """Learn the planner's knobs on what was recorded of a group's topics; or return why that cannot be done yet.
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
 from forecaster.errors import ForecasterError
 from forecaster.forecast import ForecastResult, NoForecast
+from forecaster.joining import joined_forecast
 from forecaster.methods.base import DEFAULT_LEVELS
 from forecaster.serving import ForecastService
 from forecaster.stores.base import SeriesStore
@@ -32,7 +33,7 @@ from headway.errors import HeadwayError, NotReady
 from headway.operation.guards import ActGate, Guarded, frozen
 from headway.operation.posting import Posting
 from headway.reports.what_if import changed_policy, planned_again
-from headway.status.board import GroupView, ReplicaPoint
+from headway.status.board import UNSCORED, GroupView, ReplicaPoint
 from headway.status.logs import logger
 from headway.status.wire import Document, instant, parse_instant
 from headway.work.facts import recorded_states
@@ -175,8 +176,9 @@ class GroupRunner:
             view.forecasts[topic] = served.result
             if served.verdict is not None:
                 health = served.verdict.health
-                view.gate = (served.verdict.may_act, served.verdict.reasons)
-                view.scores = {"wape": health.wape, "bias": health.bias, "coverage": health.coverage.get(0.95)}
+                view.gates[topic] = (served.verdict.may_act, served.verdict.reasons)
+                scores = {"wape": health.wape, "bias": health.bias, "coverage": health.coverage.get(0.95)}
+                view.quality[topic] = scores
 
         self.app.board.update(self.name, "forecast", change, now)
         result = served.result
@@ -184,15 +186,17 @@ class GroupRunner:
 
     def latest_forecast(self, group: GroupId, now: datetime) -> ForecastResult:
         """Return the forecast that the group is planned by; none while the gate is closed, so that it cannot act."""
-        if len(self.topics) != 1:
-            return NoForecast(str(group), now, f"the group reads {len(self.topics)} topics; they are planned as seen")
-        view, topic = self.app.view(self.name), self.topics[0]
+        if not self.topics:
+            return NoForecast(str(group), now, "no topic of the group is known yet")
+        return joined_forecast([self.lanes.laid_out(self._told(topic, now), now) for topic in self.topics])
+
+    def _told(self, topic: str, now: datetime) -> ForecastResult:
+        view = self.app.view(self.name)
         found = view.forecasts.get(topic)
         if found is None:
             return NoForecast(topic, now, "no forecast has been made yet")
-        may_act, reasons = view.gate
-        told = found if may_act or isinstance(found, NoForecast) else NoForecast(topic, now, f"gate: {reasons[0]}")
-        return self.lanes.laid_out(told, now)
+        may_act, reasons = view.gates.get(topic, UNSCORED)
+        return found if may_act or isinstance(found, NoForecast) else NoForecast(topic, now, f"gate: {reasons[0]}")
 
     def rules(self, now: datetime) -> tuple[Rule, ...]:
         """Return what operators asked for: windows and events, and what is there while scale-in is frozen."""
@@ -245,25 +249,22 @@ class GroupRunner:
         asked = (view.snapshot, forecast, self.loop.learned_policy(), dict(changes), now)
         return again(*asked) if self.app.thinkers is None else self.app.thinkers.run(again, *asked)
 
-    def lesson(self) -> str | tuple[str, ScalingPolicy, datetime]:
-        """Return what to learn the planner's knobs from (topic, policy, now), or why there is nothing to learn now."""
-        if len(self.topics) != 1:
-            return f"knobs: learned for groups of one topic, this one reads {len(self.topics)}"
+    def lesson(self) -> str | tuple[tuple[str, ...], ScalingPolicy, datetime]:
+        """Return what to learn the planner's knobs from (topics, policy, now), or why there is nothing to learn now."""
         now = self.app.clock()
         kept = self.app.plans.learned(GroupId(self.name), LEARNED_AT)
         if kept is not None and now - parse_instant(kept["at"]) < LEARN_EVERY:
             return f"knobs: not due, learned at {kept['at']}"
-        return self.topics[0], self.loop.learned_policy(), now
+        return self.topics, self.loop.learned_policy(), now
 
     def _past_cost(self, changes: Mapping[str, Any], now: datetime) -> Document:
         from headway.reports.past_cost import past_cost
+        from headway.work.lessons import history_of
 
-        if len(self.topics) != 1:
-            raise NotReady(f"the past is told for groups of one topic, {self.name} reads {len(self.topics)}")
         policy = changed_policy(self.loop.learned_policy(), changes.get("policy") or {}, changes.get("capacity"))
-        history = self.service.history(self.topics[0], now)
-        if history is None:
-            raise NotReady(f"nothing is recorded of {self.topics[0]} yet")
+        history = history_of(self.service, self.topics, now)
+        if isinstance(history, str):
+            raise NotReady(history)
         span, factor = changes["history"], changes.get("demand_factor")
         start, end = (None if span.get(k) is None else parse_instant(span[k]) for k in ("from", "to"))
         asked = (history, policy, self.loop.knobs or Knobs(), start, end, 1.0 if factor is None else factor)
@@ -272,14 +273,14 @@ class GroupRunner:
 
     def learn(self) -> str:
         """Learn the planner's knobs anew once a week, keep them, and plan with them from the next tick on."""
-        from headway.work.lessons import knobs_from
+        from headway.work.lessons import history_of, knobs_from
 
         due = self.lesson()
         if isinstance(due, str):
             return due
-        topic, policy, now = due
-        history = self.service.history(topic, now)
-        return self.keep_knobs("nothing is recorded yet" if history is None else knobs_from(history, policy), now)
+        topics, policy, now = due
+        history = history_of(self.service, topics, now)
+        return self.keep_knobs(history if isinstance(history, str) else knobs_from(history, policy), now)
 
     def keep_knobs(self, knobs: Knobs | str, now: datetime) -> str:
         """Keep what was learned, and plan with it from the next tick on; or say why there is nothing."""

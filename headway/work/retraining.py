@@ -32,9 +32,11 @@ def retraining(app: Application, service: ForecastService, runner: GroupRunner) 
     return run
 
 
-def _taught(app: Application, runner: GroupRunner, topic: str, policy: ScalingPolicy, now: datetime) -> str:
+def _taught(
+    app: Application, runner: GroupRunner, topics: tuple[str, ...], policy: ScalingPolicy, now: datetime
+) -> str:
     assert app.trainers is not None
-    return runner.keep_knobs(app.trainers.run(_knobs_in_child, app.settings, app.url, topic, policy, now), now)
+    return runner.keep_knobs(app.trainers.run(_knobs_in_child, app.settings, app.url, topics, policy, now), now)
 
 
 def retrain_topics(
@@ -82,13 +84,15 @@ def _in_child(settings: Settings, url: str, topics: tuple[str, ...], now: dateti
         store.close()
 
 
-def _knobs_in_child(settings: Settings, url: str, topic: str, policy: ScalingPolicy, now: datetime) -> Knobs | str:
+def _knobs_in_child(
+    settings: Settings, url: str, topics: tuple[str, ...], policy: ScalingPolicy, now: datetime
+) -> Knobs | str:
     from headway.wiring import open_forecasts, open_series
-    from headway.work.lessons import knobs_from
+    from headway.work.lessons import history_of, knobs_from
 
     store = open_series(settings, url)
     try:
-        history = open_forecasts(settings, store).history(topic, now)
-        return "knobs: nothing is recorded yet" if history is None else knobs_from(history, policy)
+        history = history_of(open_forecasts(settings, store), topics, now)
+        return history if isinstance(history, str) else knobs_from(history, policy)
     finally:
         store.close()

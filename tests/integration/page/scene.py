@@ -233,8 +233,9 @@ def _orders(app: Application, partitions: int) -> None:
 
     def fill(v: object) -> None:
         view.snapshot, view.plan, view.plan_version, view.forecasts[topic] = snapshot, plan, 7, forecast
-        view.mode, view.gate = "act", (True, ("error 6.1 % over the last day, the best naive had 11.8 %",))
-        view.scores = {"wape": 0.061, "coverage": 0.957}
+        view.mode = "act"
+        view.gates[topic] = (True, ("error 6.1 % over the last day, the best naive had 11.8 %",))
+        view.quality[topic] = {"wape": 0.061, "coverage": 0.957}
         view.capacity_per_member = CAPACITY
         view.acting_until = NOW + timedelta(seconds=60)
         for kind, age in (("arrivals", 12), ("forecast", 41), ("snapshot", 3)):
@@ -261,8 +262,8 @@ def _other(app: Application, name: str, topic: str, scale: float, partitions: in
 
     def fill(v: object) -> None:
         view.snapshot, view.plan, view.forecasts[topic], view.mode = snapshot, plan, forecast, "recommend"
-        view.capacity_per_member, view.scores = CAPACITY, {"wape": 0.09, "coverage": 0.94}
-        view.gate = (True, ("error 9.0 % over the last day, the best naive had 12.4 %",))
+        view.capacity_per_member, view.quality[topic] = CAPACITY, {"wape": 0.09, "coverage": 0.94}
+        view.gates[topic] = (True, ("error 9.0 % over the last day, the best naive had 12.4 %",))
         view.at["arrivals"] = view.at["snapshot"] = NOW - timedelta(seconds=8)
 
     app.board.update(name, "plan", fill, NOW)

@@ -210,7 +210,7 @@ def test_forecasts_scale_ahead_of_the_rise() -> None:
         minutes = np.arange(0, 360, 5) + (now - T0).total_seconds() / 60
         total = np.where(minutes < 60, 30.0, 90.0)[:, None] * np.array([1.0, 1.05])
         levels = (0.5, 0.99)
-        return Forecast("t", now, timedelta(minutes=5), (0,), levels, total[None], total, "test", Rung.OWN_MODEL)
+        return Forecast(str(name), now, timedelta(minutes=5), (0,), levels, total[None], total, "test", Rung.OWN_MODEL)
 
     loop.forecast = rising
     run(loop, group, token, 50)

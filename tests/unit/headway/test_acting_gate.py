@@ -136,7 +136,7 @@ def test_mode_act_is_refused_while_the_gate_is_closed(tmp_path: Path) -> None:
         assert open_target(app.settings, "orders", posts) is posts
         with pytest.raises(HeadwayError, match="may not act yet: gate: no forecast has been scored yet"):
             app.set_mode("orders", Mode.ACT, "ann", NOW)
-        app.board.update("orders", "forecast", lambda view: setattr(view, "gate", (True, ("fine",))))
+        app.board.update("orders", "forecast", lambda view: view.gates.update(orders=(True, ("fine",))))
         app.set_mode("orders", Mode.ACT, "ann", NOW)
         assert app.view("orders").mode == "act"
 

@@ -37,13 +37,13 @@ def runner(application, target):
     return GroupRunner(application, "orders", observer, target, service, timedelta(seconds=15))
 
 
-def record(application, rates, lag=0):
+def record(application, rates, lag=0, topic="orders"):
     """Record constant arrivals (records/s a partition) and lag for the last hour."""
     index = int(NOW.timestamp()) // 60 - 60
     counts = np.repeat(np.array(rates)[:, None] * 60, 60, axis=1).astype(np.int64)
     known = np.ones(counts.shape, dtype=bool)
-    application.store.backfill(SeriesKey("orders", "arrivals"), Cells(index, counts, known))
-    application.store.backfill(SeriesKey("orders", "lag", "orders"), Cells(index, np.full_like(counts, lag), known))
+    application.store.backfill(SeriesKey(topic, "arrivals"), Cells(index, counts, known))
+    application.store.backfill(SeriesKey(topic, "lag", "orders"), Cells(index, np.full_like(counts, lag), known))
 
 
 def test_a_group_is_seen_by_its_records_while_they_are_young(application, target):
@@ -225,3 +225,28 @@ def test_what_if_changes_nothing(application, runner, target):
     ):
         with pytest.raises(PolicyRefused):
             runner.what_if({"policy": wrong}, NOW)
+
+
+def test_a_group_of_several_topics_is_planned_by_all_their_forecasts(application, target):
+    topics = ("orders", "returns")
+    group = {"topics": topics, "capacity_per_member": 10.0, "cap_at_partitions": False}
+    application.settings = Settings(groups={"orders": group})
+    application.view("orders").topics = topics
+    observer, service = RecordedObserver(application, topics, target), ForecastService(application.store)
+    runner = GroupRunner(application, "orders", observer, target, service, timedelta(seconds=15))
+    record(application, [5.0, 7.0])
+    record(application, [100.0], topic="returns")
+    assert "no forecast has been made yet" in runner.latest_forecast("orders", NOW).reason
+    runner.forecast()
+    view = application.view("orders")
+    view.gates = dict.fromkeys(topics, (True, ("good",)))
+    told = runner.latest_forecast("orders", NOW)
+    assert [str(row) for row in told.rows] == ["orders:0", "orders:1", "returns:0"]
+    assert told.at_level(0.5).mean(axis=1) == pytest.approx([5.0, 7.0, 100.0], rel=0.2)
+    runner.plan()
+    assert view.plan.replicas >= 12  # 112 records/s by members of 10
+    assert not any("no forecast" in reason for reason in view.plan.reasons)
+
+    view.gates["returns"] = (False, ("error 40 %, the last value has 20 %",))
+    assert view.gate == (False, ("returns: error 40 %, the last value has 20 %",))
+    assert runner.latest_forecast("orders", NOW).reason == "returns: gate: error 40 %, the last value has 20 %"
