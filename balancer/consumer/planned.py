@@ -11,7 +11,14 @@ from typing import Any
 
 from balancer.consumer.assembly import open_effects, open_leases
 from balancer.consumer.commits import Commits
-from balancer.consumer.errors import HandlerMisuse, OffsetsUnread, RecordRefused, TransactionAborted, WorkerFenced
+from balancer.consumer.errors import (
+    HandlerMisuse,
+    OffsetsUnread,
+    RecordRefused,
+    SinkAhead,
+    TransactionAborted,
+    WorkerFenced,
+)
 from balancer.consumer.failures import GiveUp, dead_letter
 from balancer.consumer.handling import Handling, Misfit
 from balancer.consumer.holdings import Held, Holdings
@@ -319,6 +326,10 @@ class PlannedConsumer:
                 tp = lease.partition
                 try:
                     starts[tp] = start_of(lease, committed.get(tp), self.settings, self._sink, self._data.log_range)
+                except SinkAhead as ahead:
+                    log.error("%s", ahead)
+                    self._pulse.failed()
+                    self._owed.add(lease)
                 except Exception as failure:
                     if not is_gone(failure):
                         raise

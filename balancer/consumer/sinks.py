@@ -114,7 +114,7 @@ class SqlSink:
         if not raised:
             raise SinkAhead(
                 f"sink has {partition} at epoch {row[0]}, above the granted {epoch}: the lease store has lost its "
-                "past; found it again (headway serve does) before this partition is consumed"
+                "past; the grant is given back, and every new one is higher, until it is above the sink's"
             )
         return int(row[1])
 

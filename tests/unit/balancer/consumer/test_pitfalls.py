@@ -304,6 +304,31 @@ def test_a_partition_whose_offset_does_not_come_waits_alone(monkeypatch: pytest.
     stage.stop()
 
 
+def test_a_grant_below_what_the_sink_knows_is_given_back_until_one_is_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease store was emptied and founded too low: nobody ends, nothing is consumed below the sink's epoch."""
+    from balancer.consumer import planned
+    from balancer.consumer.errors import SinkAhead
+
+    begun, start_of = [], planned.start_of
+
+    def start(lease: Any, *rest: Any) -> Any:
+        if lease.partition == P0 and lease.epoch < 3:
+            raise SinkAhead(f"sink has {lease.partition} at epoch 2")
+        begun.append((lease.partition, lease.epoch))
+        return start_of(lease, *rest)
+
+    monkeypatch.setattr(planned, "start_of", start)
+    stage = Stage(monkeypatch)
+    stage.start()
+    stage.wait(lambda: any(rows.get(P1, (0,))[0] == 100 for rows in stage.effects.committed))
+    while not any(tp == P0 for tp, _ in begun):
+        stage.wait(lambda: stage.store.view().leases[P0].owner is None or any(tp == P0 for tp, _ in begun))
+        stage.store.grant(stage.token, P0, 1)
+    stage.wait(lambda: any(rows.get(P0, (0,))[0] == 100 for rows in stage.effects.committed))
+    stage.stop()
+    assert [epoch >= 3 for tp, epoch in begun if tp == P0] == [True]
+
+
 def test_k31_a_commit_names_only_partitions_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch)
     stage.start()
