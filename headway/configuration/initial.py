@@ -174,7 +174,7 @@ def configuration(
     lines += ["", "[kafka]", f"bootstrap_servers = {text_of(brokers)}"]
     if properties:
         pairs = ", ".join(f"{text_of(k)} = {text_of(v)}" for k, v in properties.items())
-        lines += [f"properties = {{ {pairs} }}    # any librdkafka property; no secrets: password_file"]
+        lines += [f"properties = {{ {pairs} }}    # any librdkafka property; no secrets: password_file, property_files"]
     lines += [
         "",
         "[defaults]                  # every group inherits these, and may say its own",

@@ -30,7 +30,7 @@ def test_with_a_certificate_the_api_speaks_https_and_nothing_else(application, t
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            end = time.monotonic() + 60
+            end = time.monotonic() + 120
             while not server.started and time.monotonic() < end:
                 time.sleep(0.01)
             safe = http.client.HTTPSConnection("localhost", port, context=ssl.create_default_context(cafile=str(ca)))

@@ -18,7 +18,7 @@ from headway.configuration.settings import Settings, SettingsFile
 from headway.errors import HeadwayError, SettingsRefused
 from headway.work.children import Children, Overdue
 from headway.work.jobs import ELSEWHERE
-from headway.work.roster import Roster
+from headway.work.roster import RESTART_ONLY, Roster
 from tests.unit.headway.conftest import NOW
 
 GROUP = {"topics": ["orders"], "capacity_per_member": 10.0}
@@ -82,6 +82,10 @@ def test_what_needs_a_restart_is_said_as_long_as_it_waits_and_does_not_half_hold
         assert jobs.run_now("groups").detail == f"{section} will hold after a restart"
     assert getattr(app.settings, section) == before
     assert capsys.readouterr().err.count("will hold after a restart") == 1
+
+
+def test_every_section_is_either_read_again_or_named_as_waiting_for_a_restart():
+    assert {*RESTART_ONLY, "groups", "defaults", "jobs"} == {*Settings.model_fields}
 
 
 def test_a_pattern_discovers_groups_with_their_topics(application):
