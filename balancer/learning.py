@@ -39,16 +39,16 @@ _CAREFUL = tuple(
         price_h=0.5,
         dwell=timedelta(minutes=10),
     )
-    for near, slack, (eta, floor) in itertools.product((0.7, 0.8, 0.9, 0.95, 0.98, 0.995), (0.0, 0.1, 0.2), _GUARDS)
+    for near, slack, (eta, floor) in itertools.product((0.95, 0.98, 0.995), (0.0, 0.1, 0.2), _GUARDS)
 )
-_REACTIVE = tuple(
+REACTIVE = tuple(
     Knobs(trust_forecast=False, utilization=u, dwell=timedelta(minutes=w))
     for u, w in itertools.product((0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95), (5, 15, 90))
 )
 _PATIENCE = tuple(itertools.product((0.1, 0.25, 0.5, 1.0, 2.0), (5, 10, 20)))
 _FINE = tuple(itertools.product((0.5, 0.8), (-0.05, 0.0, 0.05), ((0.05, 0.6), (0.1, 0.8), (0.2, 1.0))))
 _KEPT = 3
-_AS_CHEAP = 1.005
+AS_CHEAP = 1.02
 """Settings whose hours are within this factor of the cheapest are as good; the most careful of them is taken."""
 
 
@@ -159,15 +159,17 @@ def try_knobs(
     frame: Frame,
     budget: int,
     stresses: Sequence[float] = STRESSES,
+    *,
+    in_place: bool = True,
 ) -> Tried:
-    """Simulate every setting on every row, under every stress."""
+    """Simulate every setting on every row, under every stress; ``in_place`` as in :func:`run_batch`."""
     rows = past.minutes.shape[0]
     each = rows * len(stresses)
     row = np.tile(np.tile(np.arange(rows), len(stresses)), len(knobs))
     scale = np.tile(np.repeat(np.array(stresses), rows), len(knobs))
     spread = [k for k in knobs for _ in range(each)]
     runs = _Runs(past, spread, row, scale, frame, budget)
-    figures = run_batch(runs, setting, row, scale, slot_s=60)
+    figures = run_batch(runs, setting, row, scale, slot_s=60, in_place=in_place)
     volume = past.minutes.sum(axis=1)
     weight = volume / max(float(volume.sum()), 1e-9)
     late = figures.late_share.reshape(len(knobs), len(stresses), rows)
@@ -195,20 +197,32 @@ def ranked(tried: Tried, late_target: float, budget: int) -> Integers:
 def learn_knobs(
     past: Past, setting: Setting, frame: Frame, *, late_target: float = 1e-4, budget: int = 24
 ) -> tuple[Knobs, Tried]:
-    """Return the best knobs on history, and the last round of what was tried."""
-    trusting = _CAREFUL if past.cells is not None else ()
-    tried = try_knobs(past, (*trusting, *_REACTIVE), setting, frame, budget, STRESSES[1:])
-    seeds = [k for k in _best(tried, late_target, budget, _KEPT) if k.trust_forecast]
-    patient = [replace(k, price_h=price, dwell=timedelta(minutes=dwell)) for k in seeds for price, dwell in _PATIENCE]
-    tried = _and(tried, try_knobs(past, patient, setting, frame, budget, STRESSES[1:]) if patient else None)
-    seeds = _best(tried, late_target, budget, _KEPT - 1)
-    fine = list(seeds)
-    for k in seeds:
-        if k.trust_forecast:
+    """Return the best knobs on history, and the last round of what was tried.
+
+    Every purely reactive setting is in the last round: what is learned is no worse than they are on that history.
+    """
+
+    def screen(knobs: Sequence[Knobs]) -> Tried:
+        # Under stress alone: what history as it was would say, half of the target, is asked in the last round.
+        found = try_knobs(past, knobs, setting, frame, budget, STRESSES[1:])
+        return replace(found, late=np.zeros_like(found.late))
+
+    fine: list[Knobs] = []
+    if past.cells is not None:
+        tried = screen(_CAREFUL)
+        seeds = kept(tried, late_target, budget, _KEPT)
+        tried = _and(
+            tried, screen([replace(k, price_h=p, dwell=timedelta(minutes=m)) for k in seeds for p, m in _PATIENCE])
+        )
+        for k in kept(tried, late_target, budget, _KEPT - 1):
             fine += [
-                replace(k, far_level=far, slack=max(k.slack + more, 0.0), correction=eta, floor=floor)
-                for far, more, (eta, floor) in _FINE
+                k,
+                *(
+                    replace(k, far_level=far, slack=max(k.slack + more, 0.0), correction=eta, floor=floor)
+                    for far, more, (eta, floor) in _FINE
+                ),
             ]
+    fine += REACTIVE
     last = try_knobs(past, tuple(dict.fromkeys(fine)), setting, frame, budget)
     best = _most_careful(last, ranked(last, late_target, budget))
     words = (
@@ -225,7 +239,7 @@ def _most_careful(tried: Tried, order: Integers) -> int:
     near = [
         int(i)
         for i in order
-        if tried.hours[i] <= _AS_CHEAP * tried.hours[first]
+        if tried.hours[i] <= AS_CHEAP * tried.hours[first]
         and tried.late[i] <= tried.late[first]
         and tried.late_stressed[i] <= tried.late_stressed[first]
         and tried.rescales_per_day[i] <= max(tried.rescales_per_day[first], 20.0)
@@ -234,13 +248,17 @@ def _most_careful(tried: Tried, order: Integers) -> int:
     return max(near, key=lambda i: (tried.knobs[i].near_level, tried.knobs[i].correction, -tried.hours[i]))
 
 
-def _best(tried: Tried, late_target: float, budget: int, count: int) -> list[Knobs]:
-    return [tried.knobs[i] for i in ranked(tried, late_target, budget)[:count]]
+def kept(tried: Tried, late_target: float, budget: int, count: int) -> list[Knobs]:
+    """Return the best settings, the cheapest first, and the most careful one that is about as cheap in the last place.
+
+    Rounds that went on with the cheapest alone would end among near relations of one that history flatters.
+    """
+    order = ranked(tried, late_target, budget)
+    careful = _most_careful(tried, order)
+    return [tried.knobs[i] for i in dict.fromkeys([*order[: count - 1].tolist(), careful, *order.tolist()])][:count]
 
 
-def _and(one: Tried, more: Tried | None) -> Tried:
-    if more is None:
-        return one
+def _and(one: Tried, more: Tried) -> Tried:
     return Tried(
         one.knobs + more.knobs,
         np.concatenate([one.late, more.late]),

@@ -166,7 +166,7 @@ def measure(
         keep(figures())
     bounds["frontier_in_hindsight"] = {
         "headway": hindsight(world, batch, knobs),
-        "rate_reactive": front(*score(grids["rate_reactive"], world.setting(*test_week(world)))),
+        "rate_reactive": front(*score(grids["rate_reactive"], world.setting(*test_week(world)), in_place=False)),
     }
     for policy_name, points in bounds["frontier_in_hindsight"].items():
         kept = [p for p in points if p["late_share"] <= 1e-4]
@@ -210,7 +210,7 @@ def hindsight(world: World, batch: ForecastBatch | None, knobs: Knobs) -> list[d
             (0.7, 0.9, 0.98, 0.995), (0.0, 0.1, 0.2), ((0.0, 0.0), (0.1, 0.8)))
     ]  # fmt: skip
     setting = world.setting(past.minutes, past.before[:, -1])
-    tried = try_knobs(past, [knobs, *around], setting, frame_of(world), 24, (1.0,))
+    tried = try_knobs(past, [knobs, *around], setting, frame_of(world), 24, (1.0,), in_place=False)
     return front(tried.late, tried.hours, tried.rescales_per_day, most=24.0)
 
 

@@ -54,7 +54,7 @@ class Flink:
         self._seen += 1
         rate = np.maximum(self._sum, 0.0) / min(self._seen, len(self._rates))
         target = target_rate(rate, seen.lag, self._utilisation)
-        wish = np.clip(np.ceil(target / self._capacity - 1e-9).astype(np.int64), 1, self._max)
+        wish = np.minimum(np.maximum(np.ceil(target / self._capacity - 1e-9).astype(np.int64), 1), self._max)
         highest = self._window.add(wish)
         have = seen.requested * self._capacity
         too_small = have < target_rate(rate, seen.lag, np.minimum(self._utilisation + BAND, 1.0))

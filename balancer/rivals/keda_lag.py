@@ -40,7 +40,7 @@ def hpa_wish(metric: Floats, target: Floats, replicas: Integers, max_replicas: i
     """
     ratio = metric / (target * np.maximum(replicas, 1))
     wish = np.where(np.abs(ratio - 1.0) <= TOLERANCE, replicas, np.ceil(metric / target - 1e-9)).astype(np.int64)
-    return np.clip(np.minimum(wish, np.maximum(2 * replicas, 4)), 1, max_replicas)
+    return np.minimum(np.maximum(np.minimum(wish, np.maximum(2 * replicas, 4)), 1), max_replicas)
 
 
 class KedaLag:

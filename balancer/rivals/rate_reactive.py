@@ -34,6 +34,6 @@ class RateReactive:
     def decide(self, seen: Seen) -> Integers:
         """Return the members to request."""
         demand = seen.rate / self._utilisation + seen.lag / DRAIN_S
-        wanted = np.clip(np.ceil(demand / self._capacity - 1e-9).astype(np.int64), 1, self._max)
+        wanted = np.minimum(np.maximum(np.ceil(demand / self._capacity - 1e-9).astype(np.int64), 1), self._max)
         highest = self._window.add(wanted, seen.requested)
         return np.where(wanted >= seen.requested, wanted, np.minimum(seen.requested, highest))

@@ -83,13 +83,16 @@ def history_weeks(history: Floats, weeks: int = 3) -> tuple[Floats, Floats]:
     return np.array(rows), np.array(before)
 
 
-def score(grid: Grid, setting: Setting) -> tuple[Floats, Floats, Floats]:
-    """Simulate every setting on every row; return (late share, hours, changes a day), one entry a setting."""
+def score(grid: Grid, setting: Setting, *, in_place: bool = True) -> tuple[Floats, Floats, Floats]:
+    """Simulate every setting on every row; return (late share, hours, changes a day), one entry a setting.
+
+    ``in_place`` as in :func:`balancer.simulator.batch.run_batch`: rows are weeks cut out of a history.
+    """
     rows = setting.minutes.shape[0]
     count = len(grid.settings)
     values = tuple(np.repeat(np.array(column), rows) for column in zip(*grid.settings, strict=True))
     row = np.tile(np.arange(rows), count)
-    figures: BatchFigures = run_batch(grid.build(values), setting, row)
+    figures: BatchFigures = run_batch(grid.build(values), setting, row, in_place=in_place)
     volume = setting.minutes.sum(axis=1)
     weight = volume / max(volume.sum(), 1e-9)
     late = (figures.late_share.reshape(count, rows) * weight).sum(axis=1)

@@ -89,11 +89,19 @@ class BatchFigures:
 
 
 def run_batch(
-    policy: BatchPolicy, setting: Setting, row: Integers, scale: Floats | None = None, slot_s: int = SLOT_S
+    policy: BatchPolicy,
+    setting: Setting,
+    row: Integers,
+    scale: Floats | None = None,
+    slot_s: int = SLOT_S,
+    *,
+    in_place: bool = False,
 ) -> BatchFigures:
     """Simulate one run per entry of ``row`` (index into the setting's rows), its arrivals times ``scale``.
 
-    The policy is asked once a slot; ``slot_s`` divides a minute.
+    The policy is asked once a slot; ``slot_s`` divides a minute. A run begins with what the first minute needs, and
+    the policy can change that one start time later; with ``in_place`` it begins with what the policy first asks for.
+    That is meant for rows cut out of a longer history: how the cut falls is no merit and no fault of a setting.
     """
     per_minute = 60 // slot_s
     runs = row.size
@@ -119,6 +127,9 @@ def run_batch(
                     rate = per_slot * (per_minute / 60)
                 per_slot = minutes[row, minute] * factor / per_minute
             wanted = policy.decide(Seen(slot * slot_s, backlog, rate, requested, working))
+            if slot == 0 and in_place:
+                requested = working = wanted
+                requests[:] = wanted[:, None]
             rescales += wanted != requested
             requested = wanted
             paid += requested

@@ -32,7 +32,11 @@ class SlotLog:
         self._data = np.empty((1024, 3, self.queues))
 
     def append(
-        self, start_s: float, arrived: NDArray[np.float64], served: NDArray[np.float64], capacity: NDArray[np.float64]
+        self,
+        start_s: float,
+        arrived: NDArray[np.float64],
+        served: NDArray[np.float64],
+        capacity: NDArray[np.float64] | float,
     ) -> None:
         """Write one slot."""
         if self._rows == len(self._start):
@@ -98,6 +102,9 @@ class FluidQueues:
         length = until_s - self._at_s
         if length <= 0:
             return
+        if owner is None and self.count == 1:
+            self._pass_pool(until_s, arrived, float(np.sum(capacity)))
+            return
         work = self.backlog + (arrived - self._arrived)
         asked = work if serving is None else np.where(serving, work, 0.0)
         if owner is None:
@@ -113,6 +120,16 @@ class FluidQueues:
         done = np.minimum(asked, share * length)
         self.served = self.served + done
         self.backlog = work - done
+        self._arrived = arrived
+        self._at_s = until_s
+
+    def _pass_pool(self, until_s: float, arrived: NDArray[np.float64], capacity: float) -> None:
+        """The same for one queue that all members share: a number is quicker than an array of one."""
+        work = float(self.backlog[0]) + float(arrived[0] - self._arrived[0])
+        done = min(work, capacity * (until_s - self._at_s))
+        self.log.append(self._at_s, self._arrived, self.served, capacity)
+        self.served = self.served + done
+        self.backlog = np.array([work - done])
         self._arrived = arrived
         self._at_s = until_s
 

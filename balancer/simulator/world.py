@@ -127,12 +127,13 @@ def run_rule(world: World, policy: BatchPolicy, notes: tuple[str, ...] = ()) -> 
     """Run a rule that looks every 15 s at lag and at the rate of the last complete minute."""
     group = world.group()
     fleet, first = group.fleet, group.fleet.requested
-    limit = world.limit_replicas
+    limit, first_minute = world.limit_replicas, world.first_minute
+    rates = world.minutes / 60
     for slot in range(world.run_minutes * 60 // SLOT_S):
         at_s = float(slot * SLOT_S)
         group.advance_to(at_s)
-        minute = world.first_minute + int(at_s // 60)
-        rate = world.minutes[minute - 1] / 60 if minute else 0.0
+        minute = first_minute + int(at_s // 60)
+        rate = rates[minute - 1] if minute else 0.0
         wanted = policy.decide(
             Seen(
                 at_s,
@@ -142,7 +143,9 @@ def run_rule(world: World, policy: BatchPolicy, notes: tuple[str, ...] = ()) -> 
                 np.array([fleet.working]),
             )
         )
-        group.scale(SIMULATED, min(int(wanted[0]), limit), group.now)
+        replicas = min(int(wanted[0]), limit)
+        if replicas != fleet.requested:
+            group.scale(SIMULATED, replicas, group.now)
     group.advance_to(world.run_minutes * 60.0)
     return conclude(group, world.start, first, world.slo_s, notes)
 

@@ -97,7 +97,7 @@ def past_cost(
     days = past.minutes.size / 1440
     tried = try_knobs(past, [knobs], setting, frame, policy.rescales_per_day, (1.0,))
     size = static_peak(minutes[: starts[0]] if starts[0] >= DAY else minutes, capacity, limit)
-    fixed = run_batch(_Fixed(size), setting, rows)
+    fixed = run_batch(_Fixed(size), setting, rows, in_place=True)
     weight = past.minutes.sum(axis=1) / max(float(past.minutes.sum()), 1e-9)
     grid = rate_grid(capacity, limit)
     late, hours, changes = score(grid, setting)
