@@ -38,6 +38,8 @@ class Flink:
 
     def __init__(self, utilisation: Floats, capacity: float, max_replicas: int) -> None:
         self._utilisation = utilisation
+        self._most_used = np.minimum(utilisation + BAND, 1.0)
+        self._least_used = np.maximum(utilisation - BAND, 0.05)
         self._capacity = capacity
         self._max = max_replicas
         self._rates = np.zeros((int(WINDOW_S / SLOT_S), utilisation.size))
@@ -57,8 +59,8 @@ class Flink:
         wish = np.minimum(np.maximum(np.ceil(target / self._capacity - 1e-9).astype(np.int64), 1), self._max)
         highest = self._window.add(wish)
         have = seen.requested * self._capacity
-        too_small = have < target_rate(rate, seen.lag, np.minimum(self._utilisation + BAND, 1.0))
-        too_big = have > rate / np.maximum(self._utilisation - BAND, 0.05)
+        too_small = have < target_rate(rate, seen.lag, self._most_used)
+        too_big = have > rate / self._least_used
         lowest = np.ceil(seen.requested * (1 - MAX_SCALE_DOWN)).astype(np.int64)
         down = np.maximum(np.minimum(seen.requested, highest), lowest)
         rested = seen.at_s - self._changed_s >= REST_S

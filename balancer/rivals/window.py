@@ -15,11 +15,14 @@ class HighestWithin:
 
     def __init__(self, window_s: Floats, every_s: float = SLOT_S) -> None:
         lengths = np.maximum(1, np.round(np.asarray(window_s) / every_s)).astype(np.int64)
-        self._groups = [(int(n), np.flatnonzero(lengths == n)) for n in np.unique(lengths)]
-        self._rings = [np.zeros((n, runs.size), dtype=np.int64) for n, runs in self._groups]
+        distinct = np.unique(lengths)
+        of_all = distinct.size == 1  # a slice is quicker than an index of everything
+        self._groups = [(int(n), slice(None) if of_all else np.flatnonzero(lengths == n)) for n in distinct]
+        sizes = [int((lengths == n).sum()) for n in distinct]
+        self._rings = [np.zeros((n, size), dtype=np.int64) for n, size in zip(distinct, sizes, strict=True)]
         # suffix maxima of the block before, running maximum of the block that is being written (van Herk)
-        self._suffix = [np.zeros((n + 1, runs.size), dtype=np.int64) for n, runs in self._groups]
-        self._running = [np.zeros(runs.size, dtype=np.int64) for _, runs in self._groups]
+        self._suffix = [np.zeros((n + 1, size), dtype=np.int64) for n, size in zip(distinct, sizes, strict=True)]
+        self._running = [np.zeros(size, dtype=np.int64) for size in sizes]
         self._count = 0
 
     def add(self, wished: Integers, requested: Integers | None = None) -> Integers:
@@ -38,7 +41,7 @@ class HighestWithin:
             mine = wished[runs]
             if place == 0 and self._count:
                 suffix[:n] = np.maximum.accumulate(ring[::-1], axis=0)[::-1]
-            self._running[k] = mine if place == 0 else np.maximum(self._running[k], mine)
+            self._running[k] = mine.copy() if place == 0 else np.maximum(self._running[k], mine)
             ring[place] = mine
             # of the block before, wishes from place + 1 on still lie within the window
             highest[runs] = np.maximum(self._running[k], suffix[place + 1])
