@@ -39,7 +39,7 @@ _CAREFUL = tuple(
         price_h=0.5,
         dwell=timedelta(minutes=10),
     )
-    for near, slack, (eta, floor) in itertools.product((0.95, 0.98, 0.995), (0.0, 0.1, 0.2), _GUARDS)
+    for near, slack, (eta, floor) in itertools.product((0.7, 0.8, 0.9, 0.95, 0.98, 0.995), (0.0, 0.1, 0.2), _GUARDS)
 )
 REACTIVE = tuple(
     Knobs(trust_forecast=False, utilization=u, dwell=timedelta(minutes=w))
@@ -48,6 +48,8 @@ REACTIVE = tuple(
 _PATIENCE = tuple(itertools.product((0.1, 0.25, 0.5, 1.0, 2.0), (5, 10, 20)))
 _FINE = tuple(itertools.product((0.5, 0.8), (-0.05, 0.0, 0.05), ((0.05, 0.6), (0.1, 0.8), (0.2, 1.0))))
 _KEPT = 3
+CAREFUL_LEVEL = 0.95
+"""Lower ones are a bet that the next crowd rises no faster than those of three weeks did."""
 AS_CHEAP = 1.02
 """Settings whose hours are within this factor of the cheapest are as good; the most careful of them is taken."""
 
@@ -249,13 +251,13 @@ def _most_careful(tried: Tried, order: Integers) -> int:
 
 
 def kept(tried: Tried, late_target: float, budget: int, count: int) -> list[Knobs]:
-    """Return the best settings, the cheapest first, and the most careful one that is about as cheap in the last place.
+    """Return the best settings, the best first, and the best careful one in the last place.
 
     Rounds that went on with the cheapest alone would end among near relations of one that history flatters.
     """
-    order = ranked(tried, late_target, budget)
-    careful = _most_careful(tried, order)
-    return [tried.knobs[i] for i in dict.fromkeys([*order[: count - 1].tolist(), careful, *order.tolist()])][:count]
+    order = ranked(tried, late_target, budget).tolist()
+    careful = [i for i in order if tried.knobs[i].near_level >= CAREFUL_LEVEL][:1]
+    return [tried.knobs[i] for i in dict.fromkeys([*order[: count - 1], *careful, *order])][:count]
 
 
 def _and(one: Tried, more: Tried) -> Tried:

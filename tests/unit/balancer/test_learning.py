@@ -85,14 +85,16 @@ def test_how_a_week_is_cut_is_no_fault_of_a_setting() -> None:
     assert try_knobs(past, [Knobs()], setting, frame, 24, (1.0,)).late[0] == 0.0
 
 
-def test_each_round_goes_on_with_a_careful_setting_that_is_about_as_cheap() -> None:
+def test_each_round_goes_on_with_the_best_careful_setting_however_cheap_the_others_are() -> None:
     knobs = tuple(Knobs(near_level=level, floor=floor) for level in (0.7, 0.95, 0.995) for floor in (0.6, 0.8, 1.0))
     nothing = np.zeros(9)
-    hours = np.array([100.0, 100.2, 100.4, 101.0, 101.5, 103.0, 115.0, 116.0, 117.0])
+    hours = np.array([100.0, 100.2, 100.4, 109.0, 108.0, 110.0, 115.0, 116.0, 117.0])
     tried = Tried(knobs, nothing, nothing, hours, np.full(9, 10.0))
-    assert kept(tried, 1e-4, 24, 3) == [knobs[0], knobs[1], knobs[3]]
-    later = replace(tried, late_stressed=np.where(np.arange(9) == 3, 1e-5, 0.0))
-    assert kept(later, 1e-4, 24, 2) == [knobs[0], knobs[4]]  # careful in name alone is not enough
+    assert kept(tried, 1e-4, 24, 3) == [knobs[0], knobs[1], knobs[4]]
+    later = replace(tried, late_stressed=np.where(np.arange(9) == 4, 1e-2, 0.0))
+    assert kept(later, 1e-4, 24, 2) == [knobs[0], knobs[3]]
+    careful_first = replace(tried, hours=hours[::-1].copy())
+    assert kept(careful_first, 1e-4, 24, 2) == [knobs[8], knobs[7]]
 
 
 @pytest.mark.parametrize(("seed", "forecast"), [(0, 0.0), (1, 0.3), (2, 40.0)])
