@@ -182,7 +182,7 @@ def configuration(
         f"timezone = {text_of(timezone)}          # whose days and weeks the load follows",
         'slo = "60s"                 # a record is late beyond this delay',
         '# start_time = "120s"       # from request to work; absent: learned',
-        '# holidays = "DE-BE"        # days that are unlike others, by country and region',
+        '# holidays = "DE-BE"        # by country and region; one ahead is forecast as an ordinary day',
         "# price_per_member_hour = 0.12   # then plans and reports speak of money",
     ]
     for group in groups:

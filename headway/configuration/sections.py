@@ -281,7 +281,8 @@ class GroupDefaults(Section):
     commit_interval: SomeTime | None = None
     """Time between two commits of a planned consumer."""
     holidays: str | None = None
-    """Country, or country and subdivision (``DE-BE``), whose holidays the forecast knows."""
+    """Country, or country and subdivision (``DE-BE``), whose holidays are no pattern of other days once they are over;
+    one ahead is forecast as an ordinary day."""
     approval: bool | None = None
     """True: a plan of mode ``act`` waits for a person."""
     freeze: tuple[dict[str, Any], ...] | None = None

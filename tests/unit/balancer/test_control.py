@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from balancer.actuation import Actuation, ActuationState
 from balancer.actuators.board import ScalerBoard
@@ -36,8 +37,10 @@ def nothing(group: GroupId, now: datetime) -> NoForecast:
     return NoForecast(str(group), now, "no history")
 
 
-def make(rate: float = 30.0, mode: str = "act") -> tuple[ControlLoop, SimulatedGroup, MemoryPlanStore, LeaderToken]:
-    trace = ArrivalTrace(T0, 60, np.full((1, 240), rate * 60))
+def make(
+    rate: float | NDArray[np.float64] = 30.0, mode: str = "act"
+) -> tuple[ControlLoop, SimulatedGroup, MemoryPlanStore, LeaderToken]:
+    trace = ArrivalTrace(T0, 60, np.full((1, 240), 60.0 * rate))
     group = SimulatedGroup(G, trace, capacity=10.0, start_s=120, pause_s=6, at=T0, working=1)
     store = MemoryPlanStore()
     token = store.lead(G, "me", timedelta(hours=9))
@@ -217,6 +220,30 @@ def test_forecasts_scale_ahead_of_the_rise() -> None:
     assert group.fleet.working == 4
     run(loop, group, token, 10)
     assert group.fleet.working == 10  # before the rise at minute 60
+
+
+def test_a_retry_flood_is_demand_of_its_own_beside_the_forecast() -> None:
+    rates = np.full(240, 30.0)
+    rates[30:45] = 90.0  # what fails is produced anew, twice; no forecast knows
+    loop, group, _, token = make(rates)
+
+    def usual(name: GroupId, now: datetime) -> Forecast:
+        total = np.full((72, 1), 30.0) * np.array([1.0, 1.05])
+        return Forecast("t", now, timedelta(minutes=5), (0,), (0.5, 0.99), total[None], total, "t", Rung.OWN_MODEL)
+
+    loop.forecast = usual
+    run(loop, group, token, 30)
+    assert group.fleet.requested == 4
+    group.advance_to(group.elapsed_s + 60)
+    tick = loop.tick(group.now, token)
+    assert tick.plan is not None and any("more to drain the backlog" in reason for reason in tick.plan.reasons)
+    run(loop, group, token, 2)
+    assert group.fleet.requested >= 9  # the flood, and what waits by now
+    run(loop, group, token, 12)
+    assert group.fleet.working >= 9 and group.queues.backlog.sum() < 90.0  # drained while it goes on
+    drained = group.fleet.requested
+    run(loop, group, token, 15)
+    assert 4 <= group.fleet.requested <= 10 < drained  # who came to drain has left; the margin remembers the surprise
 
 
 def busy(minute: int, consumed: int = 600) -> MemberInterval:
