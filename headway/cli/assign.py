@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.cli.options import writable
 from headway.cli.output import Json, bar, emit_json, emit_table
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ def command(
     capacity: Annotated[float, typer.Option(help="Records/s that one consumer sustains.")],
     current: Annotated[Path | None, typer.Option(help="CSV partition,consumer: who owns what before.")] = None,
     algorithm: Annotated[str, typer.Option(help="One, or several by commas: keep, keep_star, mwf, bfd, ….")] = "keep",
-    assignments: Annotated[Path | None, typer.Option(help="Write row,partition,consumer here.")] = None,
+    assignments: Annotated[
+        Path | None, typer.Option(help="Write row,partition,consumer here.", callback=writable)
+    ] = None,
     consumers: Annotated[int | None, typer.Option(help="Exactly so many; keep, range, roundrobin, ….", min=1)] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Prove the fewest consumers of each row (slow).")] = False,
     seed: Annotated[int, typer.Option(help="Order in which nf, ff, wf and bf see the partitions.")] = 0,

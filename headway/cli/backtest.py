@@ -10,6 +10,7 @@ import typer
 
 from headway.cli import sources
 from headway.cli.bundles import Days, Trace, Workers
+from headway.cli.options import writable
 from headway.cli.output import Json, bar, emit_json, emit_table, say
 from headway.configuration.durations import instant
 
@@ -35,7 +36,9 @@ def command(
         bool, typer.Option("--refit", help="Fit at each origin instead of once before the first.")
     ] = False,
     step: Annotated[str | None, typer.Option(help="Longer steps than the recorded ones.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained page with plots.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a self-contained page with plots.", callback=writable)
+    ] = None,
     *,
     trace: Trace,
     days: Days,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.options import Config
+from headway.cli.options import Config, writable
 from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway export --topic orders --file orders.csv.gz"
@@ -15,7 +15,7 @@ EXAMPLE = "headway export --topic orders --file orders.csv.gz"
 
 def command(
     topic: Annotated[str, typer.Option(help="A recorded topic.")],
-    file: Annotated[Path, typer.Option(help="Where to: .parquet, .csv.gz or .csv.")],
+    file: Annotated[Path, typer.Option(help="Where to: .parquet, .csv.gz or .csv.", callback=writable)],
     config: Config = None,
     json: Json = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli import sources
+from headway.cli.options import writable
 from headway.cli.output import Json, bar, emit_json, emit_table, say
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def command(
     history: Annotated[str, typer.Option(help="How much of its history to load.")] = "28d",
     seconds: Annotated[float, typer.Option(min=1, max=300, help="Between two looks, to tell rates.")] = 5.0,
     timezone: sources.Timezone = "UTC",
-    out: Annotated[Path, typer.Option(help="Where to write.")] = Path("headway.toml"),
+    out: Annotated[Path, typer.Option(help="Where to write.", callback=writable)] = Path("headway.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     json: Json = False,
 ) -> None:
@@ -50,6 +51,8 @@ def command(
         if not asks:
             raise typer.BadParameter("there is no terminal to ask on; give host:port", param_hint="--brokers")
         brokers = typer.prompt("Kafka brokers", default="127.0.0.1:9092", err=True)
+    if not brokers.strip():
+        raise typer.BadParameter("no broker is named; give host:port, by commas", param_hint="--brokers")
     properties = _properties(property or [])
     if store is None and asks:
         store = typer.prompt("Store (redis:// URL, or embedded)", default="embedded", err=True)

@@ -11,6 +11,15 @@ Config = Annotated[Path | None, typer.Option("--config", help="Settings file; he
 Actor = Annotated[str, typer.Option("--by", help="Who does this, for the audit log.")]
 
 
+def writable(path: Path | None) -> Path | None:
+    """Return where a result goes; a place that cannot be is wrong usage now, and not after all the work."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}; make it first, or write elsewhere")
+    if path is not None and path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder; name a file in it")
+    return path
+
+
 def one_scope(group: str | None, every: bool) -> str:
     """Return the scope that ``--group G`` or ``--all`` names; both or neither is wrong usage."""
     if (group is None) == (not every):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli import sources
-from headway.cli.options import Config
+from headway.cli.options import Config, writable
 from headway.cli.output import Json, emit_json, emit_table, say
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def command(
     price: Annotated[float | None, typer.Option(min=0, help="Of a member-hour, in your currency.")] = None,
     policies: Annotated[str, typer.Option(help="Names by commas, or all.")] = "all",
     out: Annotated[
-        Path | None, typer.Option("--out", "--html", help="The HTML file; headway-report-GROUP.html by default.")
+        Path | None,
+        typer.Option("--out", "--html", help="The HTML file; headway-report-GROUP.html by default.", callback=writable),
     ] = None,
     timezone: Annotated[str | None, typer.Option(help="IANA zone; the group's by default.")] = None,
     config: Config = None,

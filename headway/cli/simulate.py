@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli import sources
+from headway.cli.options import writable
 from headway.cli.output import Json, emit_json, emit_table, say
 from headway.configuration.durations import instant
 
@@ -44,9 +45,11 @@ def command(
     policies: Annotated[
         str, typer.Option(help="Names by commas, or all.")
     ] = "headway,rate_reactive,static_peak,perfect",
-    decisions: Annotated[Path | None, typer.Option(help="Write policy,timestamp,replicas at each change.")] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Write policy,timestamp,replicas at each change.", callback=writable)
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", "--html", help="Write a self-contained HTML report.")
+        Path | None, typer.Option("--report", "--html", help="Write a self-contained HTML report.", callback=writable)
     ] = None,
     price: Annotated[float | None, typer.Option(min=0, help="Money per member-hour, to tell the cost.")] = None,
     late_target: Annotated[float, typer.Option(help="Share of records that may be late.")] = 1e-4,

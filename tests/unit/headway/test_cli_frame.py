@@ -101,3 +101,29 @@ def test_json_is_plain():
 def test_version_agrees_with_the_package():
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     assert __version__ == project["version"]
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("assign --loads data/walk_loads.csv --capacity 100", "--assignments"),
+        ("backtest --input data/nyc_taxi_30min.csv.gz --horizon 24h --origins 1", "--html"),
+        ("export --topic orders", "--file"),
+        ("init --brokers 127.0.0.1:1", "--out"),
+        ("report --group orders", "--out"),
+        (
+            "simulate --input data/worldcup98_1min.csv.gz --capacity 100 --from 1998-06-20 --to 1998-06-21",
+            "--decisions",
+        ),
+        ("simulate --input data/worldcup98_1min.csv.gz --capacity 100 --from 1998-06-20 --to 1998-06-21", "--report"),
+    ],
+)
+def test_where_a_result_cannot_go_is_said_before_the_work(command, option, tmp_path, capsys):
+    for place, said in ((tmp_path / "none" / "out.html", "there is no folder"), (tmp_path, "is a folder")):
+        assert cli.main([*command.split(), option, str(place)]) == 2
+        assert said in " ".join(capsys.readouterr().err.replace("\u2502", " ").split())
+
+
+def test_no_broker_is_no_broker(tmp_path, capsys):
+    assert cli.main(["init", "--brokers", " ", "--out", str(tmp_path / "headway.toml")]) == 2
+    assert "no broker is named" in capsys.readouterr().err
