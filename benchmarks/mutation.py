@@ -27,8 +27,11 @@ def main() -> int:
         codes = json.loads(meta.read_text())["exit_code_by_key"]
         count = Counter(status_by_exit_code[code] for code in codes.values())
         caught, survived = sum(count[s] for s in CAUGHT), sum(count[s] for s in SURVIVED)
-        if caught + survived:
-            name = str(meta.relative_to(ROOT / "mutants")).removesuffix(".meta")
+        name = str(meta.relative_to(ROOT / "mutants")).removesuffix(".meta")
+        if caught + survived < len(codes):
+            print(f"{name}: {len(codes) - caught - survived} of {len(codes)} were not tried; left out", file=sys.stderr)
+            continue
+        if codes:
             modules[name] = {"caught": caught, "survived": survived, "score": round(caught / (caught + survived), 4)}
         survivors += [key for key, code in codes.items() if status_by_exit_code[code] in SURVIVED]
     if not modules:
