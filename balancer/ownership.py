@@ -6,15 +6,17 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import attrgetter
 
 import numpy as np
 
-from balancer.assignment import assign
-from balancer.group import GroupSnapshot, Member
+from balancer.assignment import AssignmentResult, assign
+from balancer.demand import CELLS
+from balancer.group import Assignment, GroupSnapshot, Member
 from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
+from balancer.movement import worth_moving
 from balancer.packing.bounds import l2_bound
 from balancer.packing.members import is_settled
 from balancer.plan import PlannedStep
@@ -87,10 +89,14 @@ def with_owners(
     memory: PlannerMemory,
     capacity: float,
     now: datetime,
+    price_h: float,
     *,
     explain: bool = True,
 ) -> tuple[list[PlannedStep], PlannerMemory, list[str]]:
-    """Give the members that work and stay (or all, if none does) their partitions; say why, if ``explain``."""
+    """Give the members that work and stay (or all, if none does) their partitions; say why, if ``explain``.
+
+    ``price_h`` is what a change of the whole group is worth avoiding for, in member-hours; 0 moves whatever betters it.
+    """
     going = leavers(snapshot.members, steps[0].replicas)
     members = [m for m in snapshot.members if m.ready and not m.draining and m not in going] or list(snapshot.members)
     if not members or not loads:
@@ -111,6 +117,10 @@ def with_owners(
         move_budget=moves_left(memory.history, now, policy),
         explain=explain,
     )
+    until = (steps[1].start - now) if len(steps) > 1 else timedelta(seconds=CELLS.horizon_s)
+    if why := _not_worth_it(result, members, loads, policy, capacity, until, price_h):
+        owned = {m.id: tuple(sorted(m.partitions, key=_NAME)) for m in members}
+        return [replace(steps[0], assignment=owned), *steps[1:]], memory, [*slow, why]
     first = replace(steps[0], assignment=result.assignment, moves=result.moves)
     stopped = sum(m.source is not None for m in result.moves)
     history = moved(memory.history, now, stopped) if stopped else memory.history
@@ -139,3 +149,42 @@ def _is_settled(
         return False
     room = np.array([m.capacity or capacity for m in members])
     return is_settled(np.array(carried), room, np.array(owner), policy.skew_limit)
+
+
+def _not_worth_it(
+    result: AssignmentResult,
+    members: Sequence[Member],
+    loads: dict[TopicPartition, float | None],
+    policy: ScalingPolicy,
+    capacity: float,
+    until: timedelta,
+    price_h: float,
+) -> str | None:
+    """Return why partitions stay, where moves that nothing forces would cost more than they gain until the next change.
+
+    Forced is what cures a member above its capacity, gives work to one that has none, or has no owner that stays. All
+    else levels the load: until the next change of size it is worth the members that a group as uneven as before would
+    need more. It costs ``price_h`` where a move stalls the group, else the part of it that the moved partitions are.
+    """
+    owners = {m.id for m in members}
+    if not result.moves or any(m.source not in owners for m in result.moves) or not all(m.partitions for m in members):
+        return None
+    before = _busiest({m.id: m.partitions for m in members}, members, loads, capacity)
+    after = _busiest(result.assignment, members, loads, capacity)
+    if before > 1 or after <= 0:
+        return None
+    saved = len(members) * (1 - after / before)
+    stops = len(result.moves)
+    each, once = (0.0, price_h) if policy.moves_stall_group else (price_h / len(loads), 0.0)
+    if worth_moving(saved, until, stops, each, once):
+        return None
+    gain, cost = saved * (until / timedelta(hours=1)), stops * each + once
+    what = f"to move them costs {cost:.2g} member-hours and gains {gain:.2g} until the next change"
+    return f"{stops} partitions stay: {what}"
+
+
+def _busiest(
+    assignment: Assignment, members: Sequence[Member], loads: dict[TopicPartition, float | None], capacity: float
+) -> float:
+    """Return the busiest member's load over its capacity."""
+    return max(sum(loads.get(p) or 0.0 for p in assignment[m.id]) / (m.capacity or capacity) for m in members)

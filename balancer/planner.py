@@ -146,9 +146,8 @@ def plan(
     margins = np.array([memory.log_margin])
 
     def wish(ask: Asked | None) -> Wanted:
-        if ask is None:
-            return wanted(safe[:, None], seen, margins, arrays, frame, _PROFILE)
-        return wanted((safe * ask.factor)[:, None], seen, margins, arrays, frame, _PROFILE, ask.low, ask.high)
+        load, low, high = (safe, None, None) if ask is None else (safe * ask.factor, ask.low, ask.high)
+        return wanted(load[:, None], seen, margins, arrays, frame, _PROFILE, low, high)
 
     want = wish(ask)
     left = policy.rescales_per_day - sum(c.at > now - DAY for c in memory.history.changes)
@@ -181,7 +180,10 @@ def plan(
     loads = loads_of(snapshot, trusted, knobs, steps, now)
     placed: list[str] = []
     if policy.assignment is AssignmentKind.PLANNED:
-        steps, memory, placed = with_owners(steps, snapshot, loads, policy, memory, capacity, now, explain=explain)
+        dear = 0.0 if want.backlog[0] else knobs.price_h
+        steps, memory, placed = with_owners(
+            steps, snapshot, loads, policy, memory, capacity, now, dear, explain=explain
+        )
     if not explain:
         return Planned(ScalingPlan(snapshot.group, now, tuple(steps), Bound(), ()), memory)
 
@@ -431,8 +433,7 @@ def _reasons(
         why = told or f"needed within the lead time of {frame.lead_s:.0f} s"
         reasons.append(f"{requested} → {replicas} members: {why}")
     elif replicas < requested:
-        why = told or "forecast and observation agree that fewer do"
-        reasons.append(f"{requested} → {replicas} members: {why}")
+        reasons.append(f"{requested} → {replicas} members: {told or 'forecast and observation agree that fewer do'}")
     elif size == requested or told:
         who = "1 member stays" if replicas == 1 else f"{replicas} members stay"
         reasons.append(f"{who}: {told or full or 'a change would cost more than it saves'}")

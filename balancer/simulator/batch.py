@@ -71,6 +71,8 @@ class Setting:
     slo_s: float
     curve: CapacityCurve | None = None
     """What members sustain where partitions keep them from adding up; None is a pool."""
+    min_replicas: int = 0
+    """Lower limit, whatever a policy asks for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +128,8 @@ def run_batch(
                 if minute:
                     rate = per_slot * (per_minute / 60)
                 per_slot = minutes[row, minute] * factor / per_minute
-            wanted = policy.decide(Seen(slot * slot_s, backlog, rate, requested, working))
+            asked = policy.decide(Seen(slot * slot_s, backlog, rate, requested, working))
+            wanted = np.maximum(asked, setting.min_replicas)
             if slot == 0 and in_place:
                 requested = working = wanted
                 requests[:] = wanted[:, None]

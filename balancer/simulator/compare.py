@@ -10,6 +10,7 @@ import numpy as np
 from balancer.capacity import assigned_curve
 from balancer.rivals.fixed import cron_last_week, perfect, static_peak
 from balancer.rivals.tuning import Grid, Wish, flink_grid, history_weeks, keda_grid, rate_grid, tune
+from balancer.simulator.batch import Integers
 from balancer.simulator.outcome import Outcome
 from balancer.simulator.world import World, run_path, run_rule
 
@@ -29,7 +30,7 @@ def run_rival(name: str, world: World, wish: Wish) -> Outcome:
         size = static_peak(world.history, world.capacity, limit) if world.history.size else limit
         return run_path(world, np.full(world.run_minutes, size, dtype=np.int64), notes=(f"{size} replicas",))
     if name == "perfect":
-        return run_path(world, perfect(world.arrivals, world.capacity, limit), clairvoyant=True)
+        return run_path(world, _perfect(world), clairvoyant=True)
     if name == "cron_last_week":
         path = cron_last_week(world.history, world.run_minutes, world.capacity, limit)
         return run_path(world, path, notes=("busiest minute of the same hour last week, utilisation 0.8",))
@@ -54,7 +55,11 @@ def against_limit(outcomes: Mapping[str, Outcome], limit_hours: float) -> dict[s
 
 def limit_hours(world: World) -> float:
     """Return the member-hours of the clairvoyant path at no more than 24 changes a day."""
-    return float(perfect(world.arrivals, world.capacity, world.limit_replicas).sum()) / 60
+    return float(_perfect(world).sum()) / 60
+
+
+def _perfect(world: World) -> Integers:
+    return np.maximum(perfect(world.arrivals, world.capacity, world.limit_replicas), world.min_replicas)
 
 
 def compare(world: World, names: Sequence[str], wish: Wish | None = None) -> dict[str, Outcome]:

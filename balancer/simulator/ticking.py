@@ -108,6 +108,7 @@ def policy_of(world: World, **changes: Any) -> ScalingPolicy:
         "pause": timedelta(seconds=world.pause_s),
         "moves_stall_group": not world.pause_moved_only,
         "slo": timedelta(seconds=world.slo_s),
+        "min_replicas": world.min_replicas,
         "max_replicas": world.max_replicas,
         "cap_at_partitions": world.trace.partitioned,
         "assignment": AssignmentKind.PLANNED if world.trace.partitioned else AssignmentKind.SCALE_ONLY,

@@ -36,6 +36,8 @@ class World:
         Upper limit for every policy (partitions cap it too).
     pause_moved_only
         True stalls moved partitions only.
+    min_replicas
+        Lower limit for every policy; 0 lets Headway's group sleep, the rules keep one.
 
     Raises
     ------
@@ -52,6 +54,7 @@ class World:
     slo_s: float = 60.0
     max_replicas: int = 64
     pause_moved_only: bool = False
+    min_replicas: int = 1
     minutes: Floats = field(init=False, repr=False)
     """Records per minute of the whole trace, all queues together."""
 
@@ -60,6 +63,8 @@ class World:
             raise ValueError(f"capacity={self.capacity} must be a positive number of records/s")
         if self.max_replicas < 1:
             raise ValueError(f"max_replicas={self.max_replicas} must be 1 or more")
+        if not 0 <= self.min_replicas <= self.max_replicas:
+            raise ValueError(f"min_replicas={self.min_replicas} must be within 0 and max_replicas={self.max_replicas}")
         if self.start_s < 0 or self.pause_s < 0 or self.slo_s <= 0:
             raise ValueError("start time and pause must not be negative, and the SLO must be longer than zero")
         if not self.trace.start <= self.start < self.end <= self.trace.end:
@@ -105,9 +110,13 @@ class World:
         """Records per minute of the run."""
         return self.minutes[self.first_minute : self.first_minute + self.run_minutes]
 
+    def within(self, wanted: int) -> int:
+        """Return a wish as the limits let it be."""
+        return min(max(wanted, self.min_replicas), self.limit_replicas)
+
     def setting(self, rows: Floats, before: Floats) -> Setting:
         """Return this world for batch runs over the given rows of history."""
-        return Setting(rows, before, self.capacity, self.start_s, self.pause_s, self.slo_s)
+        return Setting(rows, before, self.capacity, self.start_s, self.pause_s, self.slo_s, None, self.min_replicas)
 
     def group(self, *, start_s: float | None = None, working: int | None = None) -> SimulatedGroup:
         """Return a fresh simulated group at the run's start."""
@@ -127,7 +136,7 @@ def run_rule(world: World, policy: BatchPolicy, notes: tuple[str, ...] = ()) -> 
     """Run a rule that looks every 15 s at lag and at the rate of the last complete minute."""
     group = world.group()
     fleet, first = group.fleet, group.fleet.requested
-    limit, first_minute = world.limit_replicas, world.first_minute
+    first_minute = world.first_minute
     rates = world.minutes / 60
     for slot in range(world.run_minutes * 60 // SLOT_S):
         at_s = float(slot * SLOT_S)
@@ -143,7 +152,7 @@ def run_rule(world: World, policy: BatchPolicy, notes: tuple[str, ...] = ()) -> 
                 np.array([fleet.working]),
             )
         )
-        replicas = min(int(wanted[0]), limit)
+        replicas = world.within(int(wanted[0]))
         if replicas != fleet.requested:
             group.scale(SIMULATED, replicas, group.now)
     group.advance_to(world.run_minutes * 60.0)
@@ -158,10 +167,9 @@ def run_path(world: World, path: Integers, *, clairvoyant: bool = False, notes: 
     first = int(path[0]) if clairvoyant else None
     group = world.group(start_s=0.0 if clairvoyant else None, working=first)
     begin = group.fleet.requested
-    limit = world.limit_replicas
     edges = np.concatenate([[0], np.flatnonzero(np.diff(path)) + 1])
     for minute in edges.tolist():
         group.advance_to(minute * 60.0)
-        group.scale(SIMULATED, min(int(path[minute]), limit), group.now)
+        group.scale(SIMULATED, world.within(int(path[minute])), group.now)
     group.advance_to(world.run_minutes * 60.0)
     return conclude(group, world.start, begin, world.slo_s, notes)

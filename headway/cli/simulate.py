@@ -31,6 +31,9 @@ def command(
     pause_scope: Annotated[str, typer.Option(help="group: everybody stalls; moved: moved partitions only.")] = "group",
     slo: Annotated[str, typer.Option(help="A record is late beyond this latency.")] = "60s",
     max_replicas: Annotated[int, typer.Option(min=1, help="Upper limit for every policy.")] = 64,
+    min_replicas: Annotated[
+        int, typer.Option(min=0, help="Lower limit for every policy; 0 lets Headway's group sleep, rules keep one.")
+    ] = 1,
     partitions: sources.Partitions = None,
     skew: sources.Skew = "zipf:1.0",
     keys: Annotated[
@@ -106,6 +109,7 @@ def command(
             sources.duration(slo, "--slo").total_seconds(),
             max_replicas,
             pause_scope == "moved",
+            min_replicas,
         )
     except ValueError as refused:
         raise HeadwayError(str(refused)) from refused

@@ -13,8 +13,8 @@ from balancer.knobs import Knobs
 from balancer.learning import Past, frame_of, try_knobs
 from balancer.planner import DEFAULT_LEAD
 from balancer.policy import ScalingPolicy
-from balancer.rivals.fixed import perfect, static_peak
-from balancer.rivals.tuning import rate_grid, score
+from balancer.rivals.fixed import cron_last_week, perfect, static_peak
+from balancer.rivals.tuning import Grid, flink_grid, keda_grid, rate_grid, score
 from balancer.simulator.batch import Floats, Integers, Seen, Setting, run_batch
 from forecaster.methods.lead_ridge import DAY, WEEK
 from forecaster.series import ArrivalSeries
@@ -32,6 +32,16 @@ class _Fixed:
 
     def decide(self, seen: Seen) -> Integers:
         return np.full(seen.requested.shape, self.replicas, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Path:
+    """Members by the minute, shape (rows, minutes), known beforehand."""
+
+    sizes: Integers
+
+    def decide(self, seen: Seen) -> Integers:
+        return self.sizes[:, min(int(seen.at_s // 60), self.sizes.shape[1] - 1)]
 
 
 def past_cost(
@@ -93,19 +103,34 @@ def past_cost(
         lead.total_seconds(),
         policy.pause.total_seconds(),
         policy.slo.total_seconds(),
+        None,
+        min(policy.min_replicas, limit),
     )
     days = past.minutes.size / 1440
     tried = try_knobs(past, [knobs], setting, frame, policy.rescales_per_day, (1.0,))
     size = static_peak(minutes[: starts[0]] if starts[0] >= DAY else minutes, capacity, limit)
     fixed = run_batch(_Fixed(size), setting, rows, in_place=True)
     weight = past.minutes.sum(axis=1) / max(float(past.minutes.sum()), 1e-9)
-    grid = rate_grid(capacity, limit)
-    late, hours, changes = score(grid, setting)
-    best = int(np.argmin(np.where(late <= max(policy.late_target, float(late.min())), hours, np.inf)))
-    clairvoyant = sum(float(perfect(row, capacity, limit, policy.rescales_per_day).sum()) / 60 for row in past.minutes)
+    queues = len(history.partitions) if len(history.partitions) > 1 else None
+    grids = {
+        "keda_lag": keda_grid(capacity, limit, queues),
+        "rate_reactive": rate_grid(capacity, limit),
+        "flink": flink_grid(capacity, limit),
+    }
+    rules = {name: _figures(*_best(grid, setting, policy.late_target), policy) for name, grid in grids.items()}
+    paths = np.array([cron_last_week(minutes[:begun], length, capacity, limit) for begun in starts])
+    cron = run_batch(_Path(paths), setting, rows, in_place=True)
+    least = [perfect(row, capacity, limit, policy.rescales_per_day) for row in past.minutes]
+    clairvoyant = float(np.maximum(least, setting.min_replicas).sum()) / 60
     answers = {
         "headway": _figures(float(tried.late[0]), float(tried.hours[0]), float(tried.rescales_per_day[0]), policy),
-        "rate_reactive": _figures(float(late[best]), float(hours[best]), float(changes[best]), policy),
+        **rules,
+        "cron_last_week": _figures(
+            float((cron.late_share * weight).sum()),
+            float(cron.hours.sum()),
+            float(cron.rescales_per_day.mean()),
+            policy,
+        ),
         "static_peak": _figures(float((fixed.late_share * weight).sum()), float(fixed.hours.sum()), 0.0, policy),
         "perfect": _figures(0.0, clairvoyant, None, policy),
     }
@@ -117,7 +142,7 @@ def past_cost(
         "gaps": gaps,
         "policies": answers,
         "notes": [
-            "one pool of work; the rate rule has its best setting for this very span",
+            "one pool of work; keda_lag, rate_reactive and flink have their best settings for this very span",
             *(["too little history for forecasts: planned from what is seen"] if past.cells is None else []),
         ],
     }
@@ -145,6 +170,13 @@ def _past(minutes: Floats, starts: range, length: int) -> Past:
         np.array([b.cells() for b in made]) if is_whole else None,
         made[0].levels if is_whole else (0.5,),
     )
+
+
+def _best(grid: Grid, setting: Setting, late_target: float) -> tuple[float, float, float]:
+    """Return late share, hours and changes a day of the cheapest setting that keeps the target, or is least late."""
+    late, hours, changes = score(grid, setting)
+    at = int(np.argmin(np.where(late <= max(late_target, float(late.min())), hours, np.inf)))
+    return float(late[at]), float(hours[at]), float(changes[at])
 
 
 def _figures(late: float, hours: float, changes: float | None, policy: ScalingPolicy) -> Mapping[str, Any]:

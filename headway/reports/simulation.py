@@ -75,7 +75,7 @@ def frame_of(world: World) -> Frame:
         curve = assigned_curve(world.capacity, world.shares, limit)
     else:
         curve = pool_curve(world.capacity, limit)
-    return Frame(curve, world.start_s, world.slo_s, 1, limit)
+    return Frame(curve, world.start_s, world.slo_s, min(world.min_replicas, limit), limit)
 
 
 def past_of(world: World, forecaster: BatchForecaster) -> Past | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from balancer.assignment import assign, leavers
 from balancer.group import Member
-from balancer.movement import Move, difference, price, worth_moving
+from balancer.movement import difference, worth_moving
 from forecaster.topics import TopicPartition
 from tests.unit.balancer.invariants import check_result
 
@@ -150,13 +150,10 @@ def test_who_leaves_is_who_carries_least():
         leavers(np.ones(4), np.full(4, 10.0), owner, 5)
 
 
-def test_movement_and_its_price():
+def test_what_moves_between_two_assignments():
     before, after = {"a": (P[0], P[1])}, {"a": (P[0],), "b": (P[1], P[2])}
     moves = difference(before, after)
     assert [(m.partition, m.source, m.target) for m in moves] == [(P[1], "a", "b"), (P[2], None, "b")]
-    cost = price(moves, {P[1]: 50.0, P[2]: 70.0}, 100.0, timedelta(seconds=6))
-    assert (cost.stops, cost.rscore, cost.records_held) == (1, 0.5, 300.0)
-    assert price(moves, {}, None, timedelta(0)).rscore is None
 
 
 @given(st.floats(0, 5), st.integers(0, 600), st.integers(0, 50), st.floats(0, 1), st.floats(0, 2))
@@ -173,7 +170,6 @@ def test_a_price_of_change_is_to_be_earned_too():
     assert not worth_moving(1, hour, stops=10, price_per_move_hours=0.1)  # what it costs is not earned by the same
     assert worth_moving(1, hour, stops=10, price_per_move_hours=0.05, price_of_change_hours=0.4)
     assert not worth_moving(1, hour, stops=10, price_per_move_hours=0.05, price_of_change_hours=0.5)
-    assert price([Move(P[0], "a", "b")], {}, 100.0, timedelta(seconds=2)).records_held == 0
 
 
 def test_all_or_nobody_may_leave_and_who_has_no_room_is_nobody():

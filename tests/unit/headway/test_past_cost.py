@@ -10,13 +10,15 @@ import pytest
 
 from balancer.knobs import Knobs
 from balancer.policy import ScalingPolicy
+from balancer.rivals.tuning import Wish
+from balancer.simulator.compare import run_rival
 from balancer.simulator.ticking import run_headway
 from balancer.simulator.world import World
 from forecaster.series import ArrivalSeries
 from forecaster.timegrid import TimeGrid
 from headway.errors import NotReady
 from headway.reports.past_cost import past_cost
-from headway.reports.simulation import arrivals_of, ridge_forecaster
+from headway.reports.simulation import POLICIES, arrivals_of, ridge_forecaster
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
 POLICY = ScalingPolicy(
@@ -50,6 +52,13 @@ def test_it_says_what_the_exact_simulation_says() -> None:
     assert ours["hours"] == pytest.approx(exact.hours, rel=0.03)
     assert ours["late_share"] == pytest.approx(exact.late_share, abs=1e-3)
     assert ours["cost"] == pytest.approx(0.5 * ours["hours"])
+    assert set(told["policies"]) == set(POLICIES)
+    for name in ("cron_last_week", "static_peak"):  # the others have their best settings for the day itself
+        rival, same = told["policies"][name], run_rival(name, world, Wish(late_share=POLICY.late_target))
+        assert rival["hours"] == pytest.approx(same.hours, rel=0.03)
+        assert rival["late_share"] == pytest.approx(same.late_share, abs=1e-3)
+    for rival in told["policies"].values():
+        assert rival["cost"] == pytest.approx(0.5 * rival["hours"])
     assert told["policies"]["perfect"]["hours"] <= ours["hours"] <= told["policies"]["static_peak"]["hours"]
 
 

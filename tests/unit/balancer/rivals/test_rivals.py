@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer.capacity import assigned_curve
+from balancer.knobs import Knobs
 from balancer.rivals.fixed import cheapest_path, cron_last_week, needed_replicas, perfect, static_peak
 from balancer.rivals.flink import Flink
 from balancer.rivals.keda_lag import KedaLag, capped_lag, hpa_wish
@@ -20,6 +22,7 @@ from balancer.simulator import compare as compare_module
 from balancer.simulator.arrivals import ArrivalTrace, spread, zipf_shares
 from balancer.simulator.batch import BatchPolicy, Seen, Setting, run_batch
 from balancer.simulator.compare import RIVALS, compare
+from balancer.simulator.ticking import run_headway
 from balancer.simulator.world import World, run_rule
 
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
@@ -203,6 +206,22 @@ def test_rules_over_partitions_are_tuned_on_members_that_share_them(monkeypatch:
     expected = assigned_curve(60.0, world.shares, 8, "range")
     assert [s.curve.rates.tolist() for s in tuned[:3] if s.curve] == [expected.rates.tolist()] * 3
     assert tuned[3].curve is None
+
+
+def test_a_lower_limit_holds_for_everybody_and_zero_lets_a_silent_group_sleep() -> None:
+    minutes = np.concatenate([np.full(120, 600.0), np.zeros(60), np.full(60, 600.0)])
+    trace = ArrivalTrace(T0, 60, minutes[None])
+    world = World(trace, T0 + timedelta(hours=1), trace.end, capacity=10.0, min_replicas=3)
+    for outcome in compare(world, RIVALS).values():
+        assert min([replicas for _, replicas in outcome.changes[1:]], default=3) == 3  # the first is what was there
+        assert outcome.hours >= 3 * 3 - 0.1
+    asleep = World(trace, world.start, trace.end, capacity=10.0, min_replicas=0)
+    slept = run_headway(asleep, None, Knobs())
+    assert 0 in [replicas for _, replicas in slept.changes]
+    assert slept.changes[-1][1] >= 1  # and wakes
+    assert 0 not in [replicas for _, replicas in run_headway(replace(asleep, min_replicas=1), None, Knobs()).changes]
+    with pytest.raises(ValueError, match="min_replicas=65"):
+        replace(world, min_replicas=65)
 
 
 def test_every_rival_runs_and_perfect_is_the_limit() -> None:

@@ -1,0 +1,66 @@
+"""Moves that nothing forces are made only where they gain more than they cost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from balancer.group import GroupSnapshot, Member, PartitionState
+from balancer.memory import PlannerMemory
+from balancer.ownership import with_owners
+from balancer.plan import PlannedStep
+from balancer.policy import AssignmentKind, ScalingPolicy
+from forecaster.topics import GroupId, TopicPartition
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+P = [TopicPartition("orders", n) for n in range(8)]
+PLANNED = ScalingPolicy(assignment=AssignmentKind.PLANNED, moves_stall_group=False)
+
+
+def owners(members, loads, *, minutes, price_h=1.0, policy=PLANNED):
+    """Place partitions with the next change of size so many minutes ahead."""
+    step = PlannedStep(NOW, len(members), sum(loads))
+    after = PlannedStep(NOW + timedelta(minutes=minutes), len(members) + 1, sum(loads))
+    seen = GroupSnapshot(
+        GroupId("orders"),
+        NOW,
+        len(members),
+        tuple(members),
+        {p: PartitionState(0, v) for p, v in zip(P, loads, strict=True)},
+    )
+    known = dict(zip(P, map(float, loads), strict=True))
+    steps, memory, why = with_owners([step, after], seen, known, policy, PlannerMemory(), 100.0, NOW, price_h)
+    return steps[0], memory, why
+
+
+UNEVEN = [Member("1#1.a", tuple(P[:5])), Member("2#1.b", tuple(P[5:]))]
+LOADS = [16, 16, 16, 16, 16, 8, 8, 8]  # 80 % and 24 %
+
+
+def test_levelling_is_done_where_it_pays_until_the_next_change():
+    step, memory, _ = owners(UNEVEN, LOADS, minutes=120)
+    assert step.moves
+    assert memory.history.moves
+
+
+@pytest.mark.parametrize("policy", [PLANNED, ScalingPolicy(assignment=AssignmentKind.PLANNED)])
+def test_levelling_is_left_where_it_costs_more_than_it_gains(policy):
+    step, memory, why = owners(UNEVEN, LOADS, minutes=5, policy=policy)
+    assert not step.moves
+    assert step.assignment == {m.id: m.partitions for m in UNEVEN}
+    assert not memory.history.moves
+    assert "partitions stay: to move them costs" in why[-1]
+    assert owners(UNEVEN, LOADS, minutes=5, price_h=0.0, policy=policy)[0].moves  # a backlog: whatever betters it
+
+
+@pytest.mark.parametrize(
+    ("members", "loads"),
+    [
+        pytest.param(UNEVEN, [25, 25, 25, 25, 25, 8, 8, 8], id="a member above its capacity"),
+        pytest.param([Member("1#1.a", tuple(P)), Member("2#1.b")], [10] * 8, id="a member that has nothing to do"),
+        pytest.param([UNEVEN[0], Member("2#1.b", tuple(P[5:7]))], LOADS, id="a partition without an owner"),
+    ],
+)
+def test_what_is_forced_is_never_priced(members, loads):
+    assert owners(members, loads, minutes=1, price_h=100.0)[0].moves
