@@ -203,8 +203,9 @@ function owners(g, a) {
 /** What else could have been done, dearest last, each with what it would cost in paid member-hours. */
 function alternatives(list, chosen) {
   if (!list?.length) return null;
-  const rows = [...list].sort((a, b) => a.total_cost - b.total_cost).map((a) => [a.replicas === chosen ? el("b", {}, `${a.replicas} (chosen)`) : a.replicas,
-    number(a.paid_hours), number(a.rescale_cost), number(a.expected_late), number(a.total_cost)]);
+  const total = (a) => a.paid_hours + a.rescale_hours;
+  const rows = [...list].sort((a, b) => total(a) - total(b)).map((a) => [a.replicas === chosen ? el("b", {}, `${a.replicas} (chosen)`) : a.replicas,
+    number(a.paid_hours), number(a.rescale_hours), number(a.late_records), number(total(a))]);
   return table(["#Members", "#Paid hours", "#Rescale cost", "#Late, expected", "#Total cost"], rows, "Alternatives and their cost");
 }
 export function drawPlan(g, plan) {
