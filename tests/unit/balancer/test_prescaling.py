@@ -208,16 +208,17 @@ def test_a_rule_is_written_in_utc_with_its_own_words():
 
 def test_zero_is_a_size_and_limits_come_last():
     nothing = at([Rule(start=DAY, end=DAY + HOUR, at_most=0)], DAY)
-    assert nothing.apply(np.array([5]), 0, 9).tolist() == [0]
-    assert nothing.apply(np.array([5]), 2, 9).tolist() == [2]
+    assert sizes(nothing, 5) == [0]
+    windows = spans([Rule(start=DAY, end=DAY + HOUR, at_most=0)], DAY, DAY + HOUR)
+    assert [asked(windows, DAY).held(5, least, 9) for least in (0, 2)] == [0, 2]
     stopped = at([Rule(start=DAY, end=DAY + HOUR, replicas=0)], DAY)
-    assert stopped.apply(np.array([5]), 0, 9).tolist() == [0]
+    assert sizes(stopped, 5) == [0]
     capped = at(
         [Rule(start=DAY, end=DAY + HOUR, at_most=7), Rule(start=DAY, end=DAY + HOUR, at_most=4)], DAY, DAY + HOUR
     )
     assert capped.ceiling.tolist() == [7, -1]  # of ceilings the highest, which is the safest
-    assert capped.apply(np.array([9, 9]), 1, 20).tolist() == [7, 9]
-    assert capped.apply(np.array([3, 3]), 1, 20).tolist() == [3, 3]
+    assert sizes(capped, 9, 9) == [7, 9]
+    assert sizes(capped, 3, 3) == [3, 3]
 
 
 def test_the_override_that_ends_last_beats_all_and_nothing_else_is_forgotten():
