@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo demo-kafka test test-keda test-ray test-model test-faults check chaos chaos-splitting coverage mutation docs lock audit clean
+.PHONY: help demo demo-kafka test test-docs test-keda test-ray test-model test-faults check chaos chaos-splitting coverage mutation docs lock audit clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+[a-z%-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test-ray: $(TEST_DEPS)  ## training on a real local Ray cluster (a minute or two
 
 test-model: $(TEST_DEPS)  ## every interleaving of the larger worlds against the splitting protocol's invariants (some ten minutes)
 	@$(BIN)/python -m pytest tests/unit/balancer/routing/test_model.py -m slow -q -s
+
+test-docs: $(TEST_DEPS)  ## every command of README and docs that needs only data/, as it stands (some minutes)
+	@$(BIN)/python -m pytest tests/acceptance/test_documented_commands.py -q
 
 test-faults: $(TEST_DEPS)  ## serve under every dead, slow or wrong peer, and several serves over one store (five minutes)
 	@$(BIN)/python -m pytest tests/acceptance/test_several.py tests/integration/acting/test_faults_live.py -m slow -q

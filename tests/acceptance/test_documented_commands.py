@@ -15,13 +15,17 @@ PEERS = ("statsforecast", "prophet")
 """Named in commands that need a library of the extra ``peers``."""
 LINES = sorted({" ".join(line.split()) for _, line in CASES if " data/" in line})
 RUN = [line for line in LINES if not any(peer in line for peer in PEERS)]
+QUICK = ("headway assign", "headway plan")
+"""The others train or play weeks again: ``make test-docs`` runs them, CI runs these."""
 
 
 def test_there_are_some():
     assert len(RUN) >= 8
 
 
-@pytest.mark.parametrize("line", RUN)
+@pytest.mark.parametrize(
+    "line", [line if line.startswith(QUICK) else pytest.param(line, marks=pytest.mark.slow) for line in RUN]
+)
 def test_it_runs_as_it_stands(line, tmp_path):
     (tmp_path / "data").symlink_to(ROOT / "data")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADWAY_")}
