@@ -1,5 +1,6 @@
 """The pages promise no more than there is: missed goals are said, figures and tests that are named exist."""
 
+import json
 import re
 from pathlib import Path
 
@@ -23,6 +24,19 @@ def test_every_area_with_a_missed_goal_says_what_limits_it():
 def test_a_file_of_figures_is_there_or_said_to_be_written_by_a_run(page):
     for written, name in re.findall(r"(writes\s+`)?benchmarks/results/(\w+\.json)", page.read_text()):
         assert written or (ROOT / "benchmarks" / "results" / name).exists(), name
+
+
+def test_the_figures_of_forecasts_hold_what_is_promised_of_them():
+    found = json.loads((ROOT / "benchmarks" / "results" / "forecast.json").read_text())
+    promised = {"m4_owa", "m4_ms_per_series", "traces_mase", "lead_wape", "coverage", "seconds_1000", "seconds_10000",
+                "update_10000_ms", "retrain_1000_s", "vs_mstl"}  # fmt: skip
+    assert promised <= found.keys()
+    sets = found["vs_mstl"]["sets"]
+    assert len(sets) >= 7
+    for figure in ("mase", "pinball", "seconds_per_series"):
+        for name in ("blend", "mstl"):
+            mean = sum(of[figure][name] for of in sets.values()) / len(sets)
+            assert found["vs_mstl"][figure][name] == pytest.approx(mean)
 
 
 def test_every_threat_names_tests_that_are_there():
