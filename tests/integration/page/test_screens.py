@@ -28,8 +28,6 @@ SHOTS = {
     "group-dark": ("#group=orders&hours=24&expected=1h", "dark", 1280),
     "group-narrow": ("#group=orders&hours=24", "light", 360),
 }
-PARTS = ("stack", "decisions", "evidence", "whatif", "operators")
-"""What lies below the first screen of a group, each by itself: a line more in one of them moves no other."""
 
 
 def small(png):
@@ -75,11 +73,3 @@ def test_it_looks_as_kept(shared_address, opened, name):
     page = opened(f"{shared_address}/{where}", theme=theme, width=width, height=900, wait=wait)
     painted(page)
     compare(page.screenshot(full_page=False), name)
-
-
-def test_each_part_of_a_group_looks_as_kept(shared_address, opened):
-    page = opened(f"{shared_address}/#group=orders&hours=24&expected=1h", width=1280, height=900, wait=READY)
-    page.wait_for_selector("#whatif-body *")
-    painted(page)
-    for name in PARTS:
-        compare(page.locator(f"#{name}").screenshot(), f"part-{name}")
