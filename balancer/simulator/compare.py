@@ -12,6 +12,7 @@ from balancer.rivals.fixed import cron_last_week, perfect, static_peak
 from balancer.rivals.tuning import Grid, Wish, flink_grid, history_weeks, keda_grid, rate_grid, tune
 from balancer.simulator.batch import Integers
 from balancer.simulator.outcome import Outcome
+from balancer.simulator.packers import PACKERS, run_packer
 from balancer.simulator.world import World, run_path, run_rule
 
 RIVALS = ("keda_lag", "rate_reactive", "cron_last_week", "flink", "static_peak", "perfect")
@@ -25,6 +26,8 @@ def run_rival(name: str, world: World, wish: Wish) -> Outcome:
     KeyError
         If there is no such rival.
     """
+    if name in PACKERS:
+        return run_packer(name, world)
     limit = world.limit_replicas
     if name == "static_peak":
         size = static_peak(world.history, world.capacity, limit) if world.history.size else limit

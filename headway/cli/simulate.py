@@ -46,7 +46,8 @@ def command(
     seed: sources.Seed = 0,
     series: sources.SeriesName = None,
     policies: Annotated[
-        str, typer.Option(help="Names by commas, or all.")
+        str,
+        typer.Option(help="Names by commas, or all. With --partitions also packing algorithms: mwf, bfd, …"),
     ] = "headway,rate_reactive,static_peak,perfect",
     decisions: Annotated[
         Path | None, typer.Option(help="Write policy,timestamp,replicas at each change.", callback=writable)
@@ -68,16 +69,16 @@ def command(
     """
     import time
 
+    from balancer.simulator.packers import PACKERS
     from balancer.simulator.world import World
     from headway.errors import HeadwayError
     from headway.reports.simulation import POLICIES, arrivals_of, run_span, simulate
 
     names = list(POLICIES) if policies == "all" else [n.strip() for n in policies.split(",") if n.strip()]
-    unknown = [n for n in names if n not in POLICIES]
+    unknown = [n for n in names if n not in (*POLICIES, *PACKERS)]
     if unknown or not names:
-        raise typer.BadParameter(
-            f"no policy {', '.join(unknown) or 'named'}; there are {', '.join(POLICIES)}", param_hint="--policies"
-        )
+        there = f"there are {', '.join(POLICIES)}; over partitions also {', '.join(PACKERS)}"
+        raise typer.BadParameter(f"no policy {', '.join(unknown) or 'named'}; {there}", param_hint="--policies")
     if pause_scope not in ("group", "moved"):
         raise typer.BadParameter("group or moved", param_hint="--pause-scope")
     if not 0 < capacity < float("inf"):
@@ -86,6 +87,8 @@ def command(
     spread = None if keys is not None else partitions
     found = sources.arrivals_of_file(input, series, spread, skew, seed, timezone, missing)
     trace, gaps = arrivals_of(found, spread is not None or len(found.partitions) > 1)
+    if not trace.partitioned and (alone := [n for n in names if n in PACKERS]):
+        raise typer.BadParameter(f"{', '.join(alone)}: packs partitions; say --partitions N", param_hint="--policies")
     splits = None
     if keys is not None:
         from headway.reports.keyed_simulation import keyed
