@@ -229,7 +229,9 @@ def test_a_retry_flood_is_demand_of_its_own_beside_the_forecast() -> None:
 
     def usual(name: GroupId, now: datetime) -> Forecast:
         total = np.full((72, 1), 30.0) * np.array([1.0, 1.05])
-        return Forecast("t", now, timedelta(minutes=5), (0,), (0.5, 0.99), total[None], total, "t", Rung.OWN_MODEL)
+        return Forecast(
+            str(name), now, timedelta(minutes=5), (0,), (0.5, 0.99), total[None], total, "t", Rung.OWN_MODEL
+        )
 
     loop.forecast = usual
     run(loop, group, token, 30)

@@ -93,7 +93,7 @@ def test_a_short_step_is_wired_with_a_tolerance_of_its_own_and_delays_are_sample
     application.clock = lambda: now
     with closing(Recording(application)) as recording:
         recording.watch({"orders": ("orders",)})
-        record, kind_of = recording.job, recording.source.kind_of
+        record, kind_of = recording.job, recording.cluster.kind_of
         for second in range(3):
             now = NOW + timedelta(seconds=second)
             source.reading = OffsetReading({TopicPartition("orders", 0): sample(now, 10 * second)})

@@ -335,7 +335,7 @@ def test_a_grant_below_what_the_sink_knows_is_given_back_until_one_is_above_it(m
         stage.store.grant(stage.token, P0, 1)
     stage.wait(lambda: any(rows.get(P0, (0,))[0] == 100 for rows in stage.effects.committed))
     stage.stop()
-    assert [epoch >= 3 for tp, epoch in begun if tp == P0] == [True]
+    assert all(epoch >= 3 for tp, epoch in begun if tp == P0)
 
 
 def test_k31_a_commit_names_only_partitions_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
