@@ -204,12 +204,15 @@ class Commits:
 
         def commit() -> None:
             with self._watchdog.guard("a commit", self._limit_s):
+                flight.is_void = has_written
                 if self._sink is not None:
+                    if has_written:  # dead letters last before the sink passes their records
+                        self._effects.commit({}, metadata)
+                        flight.is_void = False
                     for held in dirty:
                         self._sink.write(
                             held.lease.partition, held.lease.epoch, held.committed, held.position, held.results
                         )
-                flight.is_void = has_written
                 self._effects.commit(rows, metadata)
 
         self._flight = flight = Flight(commit, [(held, held.position) for held in dirty])

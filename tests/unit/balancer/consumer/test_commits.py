@@ -66,7 +66,7 @@ class Transactions:
 class Table:
     """Two partitions held at offset 10, commits due at once."""
 
-    def __init__(self, mode: Mode = Mode.TRANSACTIONAL, **settings: Any) -> None:
+    def __init__(self, mode: Mode = Mode.TRANSACTIONAL, sink: Any = None, **settings: Any) -> None:
         known: dict[str, Any] = {"commit_interval": timedelta(microseconds=1), "output_topic": "out", "mode": mode}
         known |= {"membership_topic": "m"} if mode is Mode.MEMBERSHIP else {}
         made = WorkerSettings(group="g", topics=("t",), bootstrap_servers="127.0.0.1:9", **{**known, **settings})
@@ -82,7 +82,7 @@ class Table:
             self.holdings,
             self.effects,  # type: ignore[arg-type]
             lambda: None,
-            sink=None,
+            sink=sink,
             watchdog=Watchdog(),
             pulse=self.pulse,
             undo=self._undo,
@@ -259,3 +259,40 @@ def test_a_transaction_waits_only_when_very_much_waits_for_it() -> None:
     table.effects.pass_on.set()
     table.commits.land()
     assert table.commits.room == MOST_WAITING
+
+
+class Passed:
+    """A sink that notes what had been committed when it was written."""
+
+    def __init__(self) -> None:
+        self.effects: Transactions | None = None
+        self.written: list[tuple[int, int, list[Any]]] = []
+
+    def write(self, partition: TopicPartition, epoch: int, start: int, end: int, results: Any) -> None:
+        assert self.effects is not None
+        self.written.append((start, end, [values for _, values in self.effects.done]))
+
+
+def test_a_dead_letter_lasts_before_the_sink_passes_its_record() -> None:
+    sink = Passed()
+    table = Table(Mode.SINK, sink, output_topic=None, dead_letter_topic="dead")
+    sink.effects = table.effects
+    table.effects.pass_on.set()
+    table.commits.write("dead", b"k", b"bad")
+    table.held[0].position, table.held[0].dirty = 11, True
+    table.commits.settle(table.held)
+    assert sink.written == [(10, 11, [[b"bad"]])]
+    assert table.effects.done == [({}, [b"bad"]), ({0: 11}, [])]
+
+
+def test_a_dead_letter_that_is_aborted_leaves_the_sink_where_it_was() -> None:
+    sink = Passed()
+    table = Table(Mode.SINK, sink, output_topic=None, dead_letter_topic="dead")
+    sink.effects = table.effects
+    table.effects.pass_on.set()
+    table.effects.fails = [TransactionAborted("no")]
+    table.commits.write("dead", b"k", b"bad")
+    table.held[0].position, table.held[0].dirty = 11, True
+    table.commits.settle(table.held)
+    assert sink.written == []
+    assert (table.held[0].position, table.undone) == (10, 1)
