@@ -15,7 +15,7 @@ let body = null, stack = null, drawn = null, data = null, slow = null, slowAt = 
 
 // -- the URL holds what is looked at ---------------------------------------------------------------------------
 const url = () => new URLSearchParams(location.hash.slice(1));
-const view = () => { const u = url(); return { group: u.get("group"), hours: Number(u.get("hours")) || 24, tab: u.get("tab"), lead: u.get("expected") ?? "",
+const view = () => { const u = url(); return { group: u.get("group"), hours: Number(u.get("hours")) || 24, tab: u.get("tab"), topic: u.get("topic"), lead: u.get("expected") ?? "",
   heat: u.get("heat") === "lag" ? "lag" : "arrivals", order: u.get("order") === "number" ? "number" : "load" }; };
 function go(changes, replace = false) {
   const u = url();
@@ -70,7 +70,7 @@ async function group(g, v) {
   const fresh = opened !== g.group;
   if (fresh) {
     opened = g.group;
-    drawHead(g, null);
+    drawHead(g, v.topic, null);
     slow = data = null;
     zoomed = false;
     stack = null;
@@ -81,13 +81,13 @@ async function group(g, v) {
   const missing = [];
   const all = async (list) => Object.fromEntries(await Promise.all(Object.entries(list).map(async ([k, path]) =>
     [k, await get(path).catch((error) => { missing.push(`${k}: ${error.message}`); return nothing(k, g); })])));
-  const key = JSON.stringify([v.hours, v.heat, g.group]);
+  const key = JSON.stringify([v.hours, v.heat, v.topic, g.group]);
   const stale = !slow || slow.key !== key || performance.now() - slowAt > SLOW_MS;
   const [quick, late] = await Promise.all([all(fast), stale ? all(rest) : slow]);
   if (view().group !== g.group) return;
   if (stale) { slow = { ...late, key }; slowAt = performance.now(); }
   data = { ...quick, ...slow };
-  drawHead(g, data.forecast, missing);
+  drawHead(g, v.topic, data.forecast, missing);
   modes(g);
   drawn = { g, s: series(g, data, v) };
   controls(g, v);

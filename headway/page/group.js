@@ -23,13 +23,14 @@ function holes(x, values, end, late = 3) {
 export function calls(g, view) {
   const base = `/v1/groups/${encodeURIComponent(g.group)}`, now = ms(g.now), start = now - view.hours * HOUR;
   const past = `from=${iso(start)}&to=${iso(now)}`, axis = `from=${iso(start)}&to=${iso(now + ahead(view))}`;
+  const of = g.topics.includes(view.topic) ? `&topic=${encodeURIComponent(view.topic)}` : "";
   return {
-    fast: { arrivals: `${base}/series?name=arrivals&${past}`, forecast: `${base}/forecast?by=topic`,
+    fast: { arrivals: `${base}/series?name=arrivals&${past}${of}`, forecast: `${base}/forecast?by=topic${of}`,
       members: `${base}/series?name=replicas&${past}`, plan: `${base}/plan`, delay: `${base}/series?name=latency&${past}`,
-      lag: `${base}/series?name=lag&${past}`, assignment: `${base}/assignment?since=${iso(start)}`, windows: `${base}/windows?${axis}`,
-      ...(view.lead && view.lead !== "at" ? { expected: `${base}/expected?lead=${view.lead}&${past}` } : {}) },
-    slow: { heat: `${base}/heatmap?name=${view.heat}&${past}&columns=${view.hours > 24 ? 168 : 144}`,
-      timeline: `${base}/timeline?since=${iso(start)}`, quality: `${base}/quality`, moves: `${base}/moves`,
+      lag: `${base}/series?name=lag&${past}${of}`, assignment: `${base}/assignment?since=${iso(start)}`, windows: `${base}/windows?${axis}`,
+      ...(view.lead && view.lead !== "at" ? { expected: `${base}/expected?lead=${view.lead}&${past}${of}` } : {}) },
+    slow: { heat: `${base}/heatmap?name=${view.heat}&${past}&columns=${view.hours > 24 ? 168 : 144}${of}`,
+      timeline: `${base}/timeline?since=${iso(start)}`, quality: `${base}/quality${of.replace("&", "?")}`, moves: `${base}/moves`,
       prescale: "/v1/prescale", jobs: "/v1/jobs", audit: "/v1/audit?limit=200" },
   };
 }
@@ -76,14 +77,23 @@ export function series(g, d, view) {
   return out;
 }
 
-/** Header and sentences. */
-export function drawHead(g, forecast, missing = []) {
+function topicLink(topic) {
+  const u = new URLSearchParams(location.hash.slice(1));
+  u.set("topic", topic);
+  return `#${u}`;
+}
+
+/** Header and sentences; of a group of several topics, which one the charts are of. */
+export function drawHead(g, topic, forecast, missing = []) {
   const zone = g.timezone, now = ms(g.now);
   $("group-title").textContent = g.group;
   fill($("group-state"), badge(g.state));
   const b = bound(g);
   $("group-facts").textContent = [g.topics.join(", "), `${rate(g.snapshot?.arrival_rate)} now`,
     `${whole(g.replicas.working)} working, ${whole(g.replicas.requested)} requested`, b].join(" · ");
+  const shown = g.topics.includes(topic) ? topic : g.topics[0];
+  fill($("group-topics"), ...(g.topics.length < 2 ? [] : ["Charts of ", ...g.topics.flatMap((t, i) => [i ? ", " : "",
+    t === shown ? el("strong", { "aria-current": "true" }, t) : el("a", { href: topicLink(t) }, t)])]));
   $("sentence").textContent = sentence(g);
   const troubles = [...Object.entries(g.problems).map(([k, v]) => `${k}: ${v}`), ...missing];
   if (forecast && forecast.total === null) {

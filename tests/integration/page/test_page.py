@@ -154,6 +154,24 @@ def test_what_if_answers_with_cost_and_lateness_and_changes_nothing(address, app
     assert application.board.get("orders").plan is before
 
 
+def test_a_group_of_several_topics_shows_the_charts_of_the_one_that_is_chosen(address, application, opened):
+    _, forecast = scene._fill(application, "orders", "returns", 0.5, 4, gap=False)
+
+    def more(view):
+        view.topics, view.forecasts["returns"] = ("orders", "returns"), forecast
+        view.gates["returns"] = (True, ("error 7 %",))
+
+    application.board.update("orders", "forecast", more, scene.NOW)
+    page = opened(f"{address}/#group=orders&hours=24", wait=READY)
+    assert texts(page, "#group-topics") == "Charts of orders, returns"
+    page.locator("#group-topics a").click()
+    page.wait_for_selector("#group-topics strong:has-text('returns')")
+    page.wait_for_selector("a[href*='name=arrivals'][href*='topic=returns']", state="attached")
+    assert page.url.endswith("topic=returns")
+    page.wait_for_selector("#group-topics a:has-text('orders')")
+    assert violations(page) is None
+
+
 def test_jobs_say_how_they_ended_and_when_they_run_next(address, application, opened):
     jobs = Jobs(application.board, application.metrics, clock=lambda: scene.NOW)
     jobs.cron("seal", "orders", "0 * * * *", "UTC", lambda: "packed 3 days")
