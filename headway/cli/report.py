@@ -15,6 +15,7 @@ from headway.cli.output import Json, emit_json, emit_table, say
 if TYPE_CHECKING:
     from balancer.plans.base import PlanStore
     from balancer.policy import ScalingPolicy
+    from forecaster.series import ArrivalSeries
     from forecaster.stores.base import SeriesStore
     from headway.configuration.settings import Settings
     from headway.reports.report import Did
@@ -113,7 +114,6 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
 
     from balancer.control import CAPACITY
     from balancer.prescaling import spans
-    from forecaster.joining import joined_history
     from forecaster.topics import GroupId
     from headway.errors import HeadwayError
     from headway.operation.audit import Audit
@@ -129,7 +129,7 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
         store, plans = open_series(settings, url), open_plans(settings, url)
         try:
             recorded = sources.Recorded(store, open_forecasts(settings, store), settings.store_place)
-            history = joined_history([recorded.history(topic) for topic in topics])
+            history = _joined([recorded.history(topic) for topic in topics])
             kept = plans.learned(GroupId(group), CAPACITY)
             if policy.capacity_per_member is None and kept and kept.get("records_per_s"):
                 policy = replace(policy, capacity_per_member=float(kept["records_per_s"]))
@@ -137,7 +137,7 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
             windows = [(s.start, s.end, s.rule.text) for s in spans(rules, history.start, history.end)]
 
             def did(start: datetime, end: datetime) -> Did | str:
-                return _did(store, plans, group, topics, history.grid.step_s, policy.slo, start, end)
+                return _did(store, plans, group, topics, policy.slo, start, end)
 
             return make_report(group, history, policy, did=did, windows=windows, **more)
         finally:
@@ -145,12 +145,21 @@ def _recorded(settings: Settings, group: str, policy: ScalingPolicy, more: dict[
             store.close()
 
 
+def _joined(histories: list[ArrivalSeries]) -> ArrivalSeries:
+    from forecaster.joining import joined_history
+    from headway.errors import HeadwayError
+
+    try:
+        return joined_history(histories)
+    except ValueError as odd:
+        raise HeadwayError(f"the topics' histories do not fit together: {odd}") from odd
+
+
 def _did(
     store: SeriesStore,
     plans: PlanStore,
     group: str,
     topics: tuple[str, ...],
-    step_s: int,
     slo: timedelta,
     start: datetime,
     end: datetime,
@@ -166,7 +175,7 @@ def _did(
         if len(page) < PAGE or page[-1].at >= end:
             break
         since = page[-1].at + timedelta(microseconds=1)
-    return did_of(points, end, late_share_of(store, topics, step_s, group, slo, start, end))
+    return did_of(points, end, late_share_of(store, topics, group, slo, start, end))
 
 
 def _print(document: dict[str, Any]) -> None:

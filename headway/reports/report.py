@@ -328,16 +328,18 @@ def did_of(
 def late_share_of(
     store: SeriesStore,
     topics: Sequence[str],
-    step_s: int,
     group: str,
     slo: timedelta,
     start: datetime,
     end: datetime,
 ) -> float | None:
     """Return the share of records that arrived in partitions whose delay was beyond the SLO; None without delays."""
-    first, last = int(start.timestamp()) // step_s, int(end.timestamp()) // step_s
     arrived_late = arrived_in_all = 0.0
     for topic in topics:
+        if (meta := store.meta(topic)) is None:
+            continue
+        step_s = meta.step_s
+        first, last = int(start.timestamp()) // step_s, int(end.timestamp()) // step_s
         delays = store.read(SeriesKey(topic, "latency_ms", group, step_s), first, last)
         arrived = store.read(SeriesKey(topic, "arrivals", step_s=step_s), first, last)
         rows = min(delays.partitions, arrived.partitions)

@@ -151,21 +151,20 @@ def day_figures(app: Application, view: GroupView, totals: Totals | None, now: d
     """Return the last 24 hours of a group: records, late ones, member-hours beside two rules, changes."""
     since = now - DAY
     points = [p for p in list(view.replicas) if p.at >= since]
-    hours, rescales = _hours([(p.at, p.requested) for p in points], now)
-    reactive, _ = _hours([(p.at, p.reactive) for p in points], now)
+    hours, rescales, covered_h = _hours([(p.at, p.requested) for p in points])
+    reactive, _, _ = _hours([(p.at, p.reactive) for p in points])
     policy, capacity = app.settings.policy(view.name), view.capacity_per_member
     if reactive is None and totals is not None and capacity:
         members = reactive_members(totals.rates, totals.step_s, capacity, policy.min_replicas, policy.max_replicas)
-        covered = sum(((b.at - a.at).total_seconds() for a, b in pairwise(points)), 0.0) / HOUR_S
-        known = members[-int(covered * HOUR_S // totals.step_s) :] if covered else members[:0]
-        reactive = float(np.nanmean(known)) * covered if known.size and not np.isnan(known).all() else None
+        extent = int((points[-1].at - points[0].at).total_seconds() // totals.step_s) if points else 0
+        known = members[-extent:] if extent else members[:0]
+        reactive = float(np.nanmean(known)) * covered_h if known.size and not np.isnan(known).all() else None
     records = late = None
     if totals is not None:
         known_rates = np.where(np.isnan(totals.rates), 0.0, totals.rates)
         records = float(known_rates.sum() * totals.step_s)
         late = _late(_delays(app, view, since, now), totals, known_rates, policy.slo.total_seconds())
     peak = static_peak(app, view, now)
-    covered_h = sum(((b.at - a.at).total_seconds() for a, b in pairwise(points)), 0.0) / HOUR_S
     static = None if peak is None or not covered_h else peak * covered_h
     return {
         "records": None if records is None else round(records),
@@ -178,12 +177,14 @@ def day_figures(app: Application, view: GroupView, totals: Totals | None, now: d
     }
 
 
-def _hours(points: list[tuple[datetime, int | None]], now: datetime) -> tuple[float | None, int | None]:
-    known = [(at, n) for at, n in points if n is not None]
-    if len(known) < 2:
-        return None, None
-    total = sum(n * (b - at).total_seconds() for (at, n), (b, _) in pairwise(known))
-    return total / HOUR_S, sum(a != b for (_, a), (_, b) in pairwise(known))
+def _hours(points: list[tuple[datetime, int | None]]) -> tuple[float | None, int | None, float]:
+    """Return member-hours, changes, and the hours that both are of: while nobody looked, no members are made up."""
+    spans = [(n, (b - at).total_seconds()) for (at, n), (b, _) in pairwise(points) if n is not None]
+    if not spans:
+        return None, None, 0.0
+    known = [n for _, n in points if n is not None]
+    total, covered = sum(n * s for n, s in spans), sum(s for _, s in spans)
+    return total / HOUR_S, sum(a != b for a, b in pairwise(known)), covered / HOUR_S
 
 
 def _delays(app: Application, view: GroupView, since: datetime, now: datetime) -> list[tuple[datetime, float]]:

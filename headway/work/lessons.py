@@ -35,7 +35,10 @@ def history_of(service: ForecastService, topics: Sequence[str], now: datetime) -
     known = [history for _, history in found if history is not None]
     if len(known) < len(found):
         return f"nothing is recorded yet of {', '.join(topic for topic, history in found if history is None)}"
-    return joined_history(known)
+    try:
+        return joined_history(known)
+    except ValueError as odd:
+        return f"the topics' histories do not fit together: {odd}"
 
 
 def knobs_from(history: ArrivalSeries, policy: ScalingPolicy) -> Knobs | str:

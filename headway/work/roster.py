@@ -146,7 +146,8 @@ class Roster:
         said = [f"{word} {', '.join(sorted(who))}" for word, who in words.items() if who]
         if late:
             said.append(f"{', '.join(late)} will hold after a restart")
-        if said != self._said:  # what waits for a restart is found again at every look, and logged once
+        # what waits for a restart is found again at every look, and logged once
+        if came or went or touched or said != self._said:
             self._said = said
             logger("roster").info("settings reloaded", said="; ".join(said))
         return "; ".join(said) or "settings changed, no group did"

@@ -107,8 +107,8 @@ def test_late_records_are_those_of_the_partitions_that_were_late():
     store.backfill(SeriesKey("orders", "latency_ms", "g"), Cells(first, delays, known))
     series = history(1)
     end = BEGAN + timedelta(minutes=2)
-    assert late_share_of(store, [series.topic], series.grid.step_s, "g", timedelta(seconds=60), BEGAN, end) == 10 / 100
-    assert late_share_of(store, [series.topic], series.grid.step_s, "other", timedelta(seconds=60), BEGAN, end) is None
+    assert late_share_of(store, [series.topic], "g", timedelta(seconds=60), BEGAN, end) == 10 / 100
+    assert late_share_of(store, [series.topic], "other", timedelta(seconds=60), BEGAN, end) is None
 
 
 def test_rivals_that_are_played_beside_come_out_the_same(report):

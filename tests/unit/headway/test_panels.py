@@ -66,6 +66,17 @@ def test_sparkline_and_day_figures_add_up(application, client):
     assert (day["member_hours"], day["reactive_member_hours"], day["rescales"]) == (12.0, 16.0, 1)
 
 
+def test_members_that_nobody_saw_are_not_made_up(application, client):
+    """An outage of two of four hours: neither hours, nor what was saved, nor the rule's hours count it."""
+    view = application.board.get("orders")
+    for hours, members in ((4, 4), (3, 4), (2, None), (1, 4), (0, 4)):
+        view.replicas.append(ReplicaPoint(NOW - timedelta(hours=hours), members, members, members))
+    fill(application, capacity_per_member=5.0)
+    application.peaks.clear()
+    day = next(g for g in client.get("/v1/overview").json()["groups"] if g["group"] == "orders")["day"]
+    assert (day["member_hours"], day["reactive_member_hours"], day["rescales"]) == (12.0, 12.0, 0)
+
+
 def test_the_reactive_shadow_is_computed_where_nobody_ran_it(application, client):
     record(application, np.full((1, 1440), 600))
     fill(application, capacity_per_member=5.0)
