@@ -197,6 +197,7 @@ class Commits:
         dirty = [held for held in self._holdings if held.dirty]
         self._since = None
         if not dirty and not self._effects.is_open:
+            self._open = self._flying = 0  # what was handled was of partitions that are gone: no commit is about it
             return
         rows = {held.lease.partition: held.offset_row for held in dirty}
         metadata = self._group_metadata()

@@ -213,6 +213,25 @@ def test_what_may_be_repeated_is_never_more_than_a_batch_over_all_partitions(mod
     assert ([held.committed for held in table.held], table.commits.room) == ([259, 261], 500)
 
 
+@pytest.mark.parametrize("mode", [Mode.AT_LEAST_ONCE, Mode.MEMBERSHIP])
+def test_records_of_a_partition_that_is_gone_leave_no_handler_waiting_for_a_commit_that_never_comes(mode: Mode) -> None:
+    table = Table(mode)
+    table.effects.fails = [OffsetsNotCommitted("no") if mode is Mode.MEMBERSHIP else TransactionAborted("no")]
+    note(table, 0, 250)
+    table.commits.turn()
+    assert table.effects.entered.wait(60)
+    note(table, 0, 250)
+    assert table.commits.room == 0
+    table.holdings.drop(table.held[0].lease.partition)  # dropped without a commit; the other partition stays
+    table.effects.pass_on.set()
+    table.commits.land()
+    table.commits.turn()
+    assert (table.effects.done, table.commits.room) == ([], 500)
+    note(table, 1, 3)
+    table.commits.settle(table.held)
+    assert table.effects.done == [({1: 13}, [])]
+
+
 @pytest.mark.parametrize("mode", [Mode.AT_LEAST_ONCE, Mode.TRANSACTIONAL, Mode.SINK])
 def test_a_transaction_of_offsets_alone_undoes_no_effect_and_is_only_committed_again(mode: Mode) -> None:
     table = Table(mode)
