@@ -99,9 +99,9 @@ def open_prometheus(settings: Settings, clock: Clock = utc_now) -> PrometheusSou
 
 def opener(settings: Settings) -> Callable[[], OffsetSource] | None:
     """Return what opens the source of offsets that is configured; None where arrivals come by push or from files."""
-    if settings.kafka_properties():
-        return partial(open_source, settings)
-    return partial(open_prometheus, settings) if settings.prometheus.url is not None else None
+    if settings.prometheus.url is not None:
+        return partial(open_prometheus, settings)
+    return partial(open_source, settings) if settings.from_cluster else None
 
 
 def open_plans(settings: Settings, url: str) -> PlanStore:

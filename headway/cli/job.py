@@ -48,7 +48,8 @@ def run(
         raise UnknownGroup(group, settings.nearest(group))
     if name == "record" and opener(settings) is None:
         raise SettingsRefused(
-            "kafka.bootstrap_servers and prometheus.url are missing: record looks at offsets; name one"
+            "kafka.bootstrap_servers and prometheus.url are missing: record looks at offsets; name one, in the file or "
+            "as HEADWAY_KAFKA__BOOTSTRAP_SERVERS or HEADWAY_PROMETHEUS__URL"
         )
     with ExitStack() as stack:
         application = stack.enter_context(open_application(settings))

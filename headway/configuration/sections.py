@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -87,7 +88,7 @@ class PrometheusSettings(Section):
 
     secrets = frozenset({"token"})
     url: str | None = Field(default=None, pattern=r"^https?://[^/\s]+")
-    """``http://`` or ``https://``; asked once a step, instead of the cluster."""
+    """``http://`` or ``https://``, without a password; asked once a step, instead of the cluster."""
     exporter: Literal["kafka_exporter", "kminion", "kafka-lag-exporter", "strimzi-jmx"] | None = None
     """Whose names the metrics have; absent: the first that knows the topics."""
     selector: str = ""
@@ -96,6 +97,20 @@ class PrometheusSettings(Section):
     """Bearer token; from the environment only."""
     token_file: Path | None = None
     """File that holds the token."""
+
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, value: str | None) -> str | None:
+        if value is not None and urlsplit(value).password:
+            raise ValueError("holds a password, and is shown; use token_file")
+        return value
+
+    @model_validator(mode="after")
+    def _all_of_a_server(self) -> PrometheusSettings:
+        given = [name for name in ("exporter", "selector", "token", "token_file") if getattr(self, name)]
+        if self.url is None and given:
+            raise ValueError(f"{given[0]} says how to ask a Prometheus, and url is missing; give its url")
+        return self
 
 
 class ApiSettings(Section):
@@ -367,7 +382,7 @@ class TopicSettings(Section):
     stop_limit: SomeTime = timedelta(seconds=5)
     """Longest wait for a producer to acknowledge a stop before it is fenced."""
     split_lead: SomeTime = timedelta(minutes=15)
-    """A split is done so long before the load passes 0.8 of a member."""
+    """A split is done so long before the load passes the group's ``hot_share`` of a member."""
     split_dwell: Duration = timedelta(minutes=30)
     """A partition is left as it is for so long after a split or merge of it."""
     merge_ahead: SomeTime = timedelta(hours=2)

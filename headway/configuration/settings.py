@@ -84,9 +84,11 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _groups_make_sense(self) -> Settings:
-        if self.prometheus.url is not None and self.kafka.bootstrap_servers is not None:
+        brokers = self.kafka.bootstrap_servers or "bootstrap.servers" in self.kafka.properties
+        if self.prometheus.url is not None and brokers:
             raise ValueError(
-                "prometheus.url and kafka.bootstrap_servers: offsets come from one of them; remove the other"
+                "prometheus.url and kafka.bootstrap_servers: offsets come from one of them; remove the other, "
+                f"here or in {PREFIX}PROMETHEUS__URL or {PREFIX}KAFKA__BOOTSTRAP_SERVERS"
             )
         for name in self.groups:
             if not name.strip():
@@ -203,7 +205,14 @@ class Settings(Section):
     @property
     def store_place(self) -> str:
         """Where the store is, as a person would say it, without its password."""
-        return self.store.url or f"the embedded store in {self.state_folder / 'store'}"
+        if self.store.url is None:
+            return f"the embedded store in {self.state_folder / 'store'}"
+        return re.sub(r"(?<=//)[^/?#]*@|(?<=[?&])password=[^&#]*&?", "", self.store.url).rstrip("?&")
+
+    @property
+    def from_cluster(self) -> bool:
+        """Whether offsets come from the cluster, which tells who is a member as well."""
+        return self.prometheus.url is None and bool(self.kafka_properties())
 
     def kafka_properties(self) -> dict[str, str | int | float | bool]:
         """Return librdkafka properties, the password included."""
@@ -255,7 +264,7 @@ def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     file
         The TOML file; ``headway.toml`` here if that exists, else nothing but defaults.
     environ
-        Environment; the process's own by default.
+        Environment; the process's own by default. An empty variable says nothing: Compose sets it for one that is not.
 
     Raises
     ------
@@ -277,7 +286,7 @@ def load(file: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     _refuse_inline_secrets(data, place)
     variables: dict[tuple[str, ...], str] = {}
     for name, text in sorted((os.environ if environ is None else environ).items()):
-        path = _path_of(name, data)
+        path = _path_of(name, data) if text else None
         if path is not None:
             _put(data, path, _env_value(text), name)
             variables[tuple(path)] = name

@@ -37,7 +37,7 @@ class Recording:
     def __init__(self, app: Application) -> None:
         self._app = app
         settings = app.settings
-        self.cluster = open_source(settings, app.clock) if settings.kafka_properties() else None
+        self.cluster = open_source(settings, app.clock) if settings.from_cluster else None
         """Knows groups as well; None where offsets come from a Prometheus."""
         self._groups: dict[GroupId, Sequence[str]] = {}
         step_s = min((settings.grid(name).step_s for name in settings.groups), default=60)

@@ -37,7 +37,8 @@ def test_scraped_offsets_are_recorded_and_planned_by(application):
     application.clock = application.store._clock = lambda: clock[0]
     application.board.remove("bills")
     with Prometheus() as prometheus, ExitStack() as stack:
-        application.settings = Settings(groups={"orders": GROUP}, prometheus={"url": prometheus.url})
+        left = {"properties": {"client.id": "headway"}}  # of a cluster that is asked no longer
+        application.settings = Settings(groups={"orders": GROUP}, prometheus={"url": prometheus.url}, kafka=left)
         jobs = wiring.assemble(application, stack, ScalerBoard())
         for minute in range(8):
             scrape(prometheus, clock[0] - timedelta(seconds=20), minute)
@@ -75,6 +76,9 @@ def test_one_source_and_its_token_from_a_file_or_the_environment(tmp_path):
     with pytest.raises(ValidationError, match="offsets come from one of them"):
         Settings(prometheus={"url": "http://p:9090"}, kafka={"bootstrap_servers": "b:9092"})
     assert wiring.opener(Settings()) is None
+    left = Settings(prometheus={"url": "http://p:9090"}, kafka={"properties": {"client.id": "headway"}})
+    source = wiring.opener(left)
+    assert source is not None and source.func is wiring.open_prometheus
     file = tmp_path / "headway.toml"
     file.write_text('[prometheus]\nurl = "https://p:9090"\n')
     settings = load(file, {"HEADWAY_PROMETHEUS__TOKEN": "hush"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +126,14 @@ def test_nothing_is_required_and_act_is_never_the_default():
         ("[store]\nretention = '0s'\n", "store.retention: must be longer than zero"),
         ("[jobs]\nact_every = '0s'\n", "jobs.act_every: must be 1s or longer"),
         ("[jobs]\nact_every = '100ms'\n", "jobs.act_every: must be 1s or longer"),
+        ("[prometheus]\nurl = 'http://ann:hunter2@p:9090'\n", "prometheus.url: holds a password.*use token_file"),
+        ("[prometheus]\nselector = 'cluster=\"a\"'\n", "prometheus: selector says.*give its url"),
+        ("[prometheus]\nexporter = 'kminion'\n", "prometheus: exporter says.*give its url"),
+        ("[prometheus]\ntoken_file = 't'\n", "prometheus: token_file says.*give its url"),
+        (
+            "[prometheus]\nurl = 'http://p'\n[kafka.properties]\n'bootstrap.servers' = 'b:9092'\n",
+            "offsets come from one.*HEADWAY_PROMETHEUS__URL or HEADWAY_KAFKA__BOOTSTRAP_SERVERS",
+        ),
         ("nonsense", "not TOML"),
     ],
 )
@@ -177,3 +186,29 @@ def test_secrets_come_from_files_or_the_environment_and_are_never_shown(tmp_path
     file.write_text("")
     with pytest.raises(SettingsRefused, match="empty"):
         settings.store_url()
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://ann:p@ss@h:1/0", "redis://h:1/0"),
+        ("redis://h:1/0?password=pass&db=2", "redis://h:1/0?db=2"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+        ("redis://h:1/0", "redis://h:1/0"),
+    ],
+)
+def test_where_the_store_is_is_said_without_its_password(url, place):
+    settings = load(None, {"HEADWAY_STORE__URL": url})
+    assert settings.store_place == place
+    assert settings.store_url() == url
+
+
+def test_an_empty_variable_counts_as_absent(tmp_path):
+    empty = {"HEADWAY_KAFKA__BOOTSTRAP_SERVERS": "", "HEADWAY_STORE__PASSWORD": ""}
+    settings = load(write(tmp_path, EXAMPLE), empty)
+    assert settings.kafka.bootstrap_servers == "127.0.0.1:9092"
+    assert settings.store_url() == "redis://127.0.0.1:6379/0"
+    compose = (Path(__file__).parents[3] / "compose.yaml").read_text()
+    assert "HEADWAY_KAFKA__BOOTSTRAP_SERVERS: ${KAFKA:-}\n" in compose
+    settings = load(write(tmp_path, "[prometheus]\nurl = 'http://p:9090'\n"), empty)
+    assert settings.prometheus.url == "http://p:9090"
