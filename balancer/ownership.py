@@ -167,10 +167,14 @@ def _not_worth_it(
     need more. It costs ``price_h`` where a move stalls the group, else the part of it that the moved partitions are.
     """
     owners = {m.id for m in members}
-    if not result.moves or any(m.source not in owners for m in result.moves) or not all(m.partitions for m in members):
+    given_work = any(not m.partitions and result.assignment[m.id] for m in members)
+    if not result.moves or given_work or any(m.source not in owners for m in result.moves):
         return None
-    before = _busiest({m.id: m.partitions for m in members}, members, loads, capacity)
-    after = _busiest(result.assignment, members, loads, capacity)
+    known = [load for load in loads.values() if load is not None]
+    usual = sum(known) / len(known) if known else 1.0  # what is not known counts as it does in the assignment
+    weights = {p: usual if load is None else load for p, load in loads.items()}
+    before = _busiest({m.id: m.partitions for m in members}, members, weights, capacity)
+    after = _busiest(result.assignment, members, weights, capacity)
     if before > 1 or after <= 0:
         return None
     saved = len(members) * (1 - after / before)
@@ -184,7 +188,7 @@ def _not_worth_it(
 
 
 def _busiest(
-    assignment: Assignment, members: Sequence[Member], loads: dict[TopicPartition, float | None], capacity: float
+    assignment: Assignment, members: Sequence[Member], loads: dict[TopicPartition, float], capacity: float
 ) -> float:
     """Return the busiest member's load over its capacity."""
-    return max(sum(loads.get(p) or 0.0 for p in assignment[m.id]) / (m.capacity or capacity) for m in members)
+    return max(sum(loads.get(p, 0.0) for p in assignment[m.id]) / (m.capacity or capacity) for m in members)

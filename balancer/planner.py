@@ -331,8 +331,8 @@ def _curve(
 ) -> CapacityCurve:
     if not policy.cap_at_partitions or len(snapshot.partitions) <= 1:
         return _cached_pool(capacity, most)
-    topics: tuple[int, ...] | None = None
     if forecast is not None:
+        topics = None if forecast.topics is None else tuple(Counter(forecast.topics).values())
         loads = forecast.at_step(0, len(forecast.levels) // 2)
     else:
         order = sorted(snapshot.partitions, key=lambda tp: (tp.topic, tp.partition))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -117,3 +118,20 @@ def joined_history(histories: Sequence[ArrivalSeries]) -> ArrivalSeries:
         np.concatenate([h.known for h in parts]),
         tuple(f"{h.topic}:{p}" for h in parts for p in h.partitions),
     )
+
+
+def topic_sizes(history: ArrivalSeries) -> tuple[int, ...] | None:
+    """Return how many partitions each topic of a joined history has; None for a history of one topic.
+
+    Examples
+    --------
+    >>> from forecaster.timegrid import TimeGrid
+    >>> def of(topic, rows):
+    ...     counts = np.ones((rows, 4))
+    ...     return ArrivalSeries(topic, TimeGrid(60), 0, tuple(range(rows)), counts, counts > 0)
+    >>> topic_sizes(joined_history([of("orders", 3), of("returns", 2)])), topic_sizes(of("orders", 3))
+    ((3, 2), None)
+    """
+    if history.names is None:
+        return None
+    return tuple(Counter(name.rpartition(":")[0] for name in history.names).values())

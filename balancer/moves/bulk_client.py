@@ -30,7 +30,10 @@ _WORDS = {
     "ssl.key.password": "ssl_password",
     "ssl.crl.location": "ssl_crlfile",
     "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
+    "ssl.cipher.suites": "ssl_ciphers",
 }
+_IGNORED = ("ssl.curves.list", "ssl.sigalgs.list")
+"""What narrows a handshake and lets nobody in: the brokers choose among what the client offers without it."""
 _ACCESS = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -65,6 +68,8 @@ def bulk_options(properties: Mapping[str, Any]) -> dict[str, Any]:
             )
         if word is not None:
             options[word] = value
+        elif name in _IGNORED or (name == "enable.ssl.certificate.verification" and str(value).lower() == "true"):
+            continue
         elif name.startswith(_ACCESS):
             raise NoWord(
                 f"{name}: kafka-python, which lists transactions, has no word for it; it knows {', '.join(_WORDS)}"

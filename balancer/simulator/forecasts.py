@@ -34,11 +34,12 @@ class SharedForecast(Forecast):
         total: NDArray[np.float64],
         shares: NDArray[np.float64],
         method: str,
+        topic: str = "simulated",
     ) -> SharedForecast:
         """Return a forecast of ``total`` (steps, levels), which :class:`ForecastBatch` has checked already."""
         made = cls.__new__(cls)
         values = (
-            "simulated",
+            topic,
             origin,
             step,
             _numbers(shares.size),
@@ -126,10 +127,10 @@ class ForecastBatch:
         peaks: NDArray[np.float32] = cell_peaks(self.total, self.step_s, CELLS)  # type: ignore[arg-type, assignment]
         return peaks
 
-    def at(self, minute: int, origin: datetime, shares: NDArray[np.float64]) -> Forecast:
-        """Return the forecast made at a minute, shared among partitions by ``shares`` (partitions,)."""
-        total = self.total[minute - self.first_minute].astype(np.float64)
-        return SharedForecast.of(origin, timedelta(seconds=self.step_s), self.levels, total, shares, self.method)
+    def at(self, minute: int, origin: datetime, shares: NDArray[np.float64], topic: str = "simulated") -> Forecast:
+        """Return the forecast made at a minute, shared among a topic's partitions by ``shares`` (partitions,)."""
+        total, step = self.total[minute - self.first_minute].astype(np.float64), timedelta(seconds=self.step_s)
+        return SharedForecast.of(origin, step, self.levels, total, shares, self.method, topic)
 
 
 BatchForecaster = Callable[[int, int], ForecastBatch | None]

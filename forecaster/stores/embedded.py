@@ -236,16 +236,15 @@ class EmbeddedServer:
             for path in (self.folder / "appendonlydir").glob("*.aof"):
                 try:
                     handle = os.open(path, os.O_RDONLY)
+                    try:
+                        os.fsync(handle)
+                    finally:
+                        os.close(handle)
                 except FileNotFoundError:  # rewritten meanwhile
                     continue
-                try:
-                    os.fsync(handle)
                 except OSError as exc:
-                    _log.warning(
-                        "%s cannot be synced to the disk (%s): a loss of power may cost it", path, exc.strerror
-                    )
-                finally:
-                    os.close(handle)
+                    why = exc.strerror
+                    _log.warning("%s cannot be synced to the disk (%s): a loss of power may cost it", path, why)
 
     def _launch(self) -> subprocess.Popen[bytes]:
         binary = find_binary()

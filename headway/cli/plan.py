@@ -121,7 +121,7 @@ def plan_of_trace(
     else:
         recent = minutes[:, -60:].sum(axis=1)
         shares = recent / recent.sum() if recent.sum() > 0 else recent * 0 + 1 / recent.size
-        forecast = batch.at(total.size, now, shares)
+        forecast = batch.at(total.size, now, shares, history.topic)
     return plan(snapshot, forecast, policy, now, timezone=timezone).plan
 
 

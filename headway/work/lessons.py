@@ -15,7 +15,7 @@ from balancer.learning import learn_knobs
 from balancer.planner import DEFAULT_LEAD
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.simulator.world import World
-from forecaster.joining import joined_history
+from forecaster.joining import joined_history, topic_sizes
 from forecaster.methods.lead_ridge import WEEK, LeadRidge
 from forecaster.series import ArrivalSeries
 from forecaster.serving import ForecastService
@@ -89,7 +89,8 @@ def knobs_from(history: ArrivalSeries, policy: ScalingPolicy) -> Knobs | str:
     if owned:
         weights = np.where(history.known, history.counts, 0.0)[:, -WEEK * 60 // history.grid.step_s :].sum(axis=1)
         planned = policy.assignment is AssignmentKind.PLANNED
-        curve = assigned_curve(capacity, weights, limit, "planned" if planned else policy.assignor)
+        assignor = "planned" if planned else policy.assignor
+        curve = assigned_curve(capacity, weights, limit, assignor, topic_sizes(history))
         setting = replace(setting, curve=curve)
     frame = Frame(curve, world.start_s, world.slo_s, policy.min_replicas, limit)
     knobs, _ = learn_knobs(past, setting, frame, late_target=policy.late_target, budget=policy.rescales_per_day)

@@ -15,12 +15,12 @@ from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavail
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.observers.base import GroupObserver
-from balancer.planner import DEFAULT_LEAD
+from balancer.planner import DEFAULT_LEAD, FORECAST_MAX_AGE
 from balancer.plans.base import Decision, LeaderToken
 from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
 from forecaster.errors import ForecasterError
-from forecaster.forecast import ForecastResult, NoForecast
+from forecaster.forecast import Forecast, ForecastResult, NoForecast
 from forecaster.joining import joined_forecast
 from forecaster.methods.base import DEFAULT_LEVELS
 from forecaster.serving import ForecastService
@@ -188,7 +188,10 @@ class GroupRunner:
         """Return the forecast that the group is planned by; none while the gate is closed, so that it cannot act."""
         if not self.topics:
             return NoForecast(str(group), now, "no topic of the group is known yet")
-        return joined_forecast([self.lanes.laid_out(self._told(topic, now), now) for topic in self.topics])
+        told = [self.lanes.laid_out(self._told(topic, now), now) for topic in self.topics]
+        old = (f for f in told if isinstance(f, Forecast) and abs(now - f.origin) > FORECAST_MAX_AGE)
+        # one that is too old is what is planned by, so that its age is said and nobody is given up
+        return next(old, None) or joined_forecast(told)
 
     def _told(self, topic: str, now: datetime) -> ForecastResult:
         view = self.app.view(self.name)

@@ -418,6 +418,19 @@ def test_b16_scale_only_groups_get_the_even_division_that_really_helps(assignor:
     assert all(s.replicas in (1, 2, 3, 4, 6, 12) for s in made.steps)
 
 
+def test_b16_range_deals_each_topic_of_a_group_by_itself() -> None:
+    """Twice six even partitions: four members are as slow as three (the first has two of each topic), six are not."""
+    lone = replace(POLICY, assignor="range", assignment=AssignmentKind.SCALE_ONLY)
+    knobs = Knobs(near_level=0.5, far_level=0.5, floor=0.0, correction=0.0)
+    rows = [TopicPartition(topic, p) for topic in ("orders", "returns") for p in range(6)]
+    seen = snapshot(4, 35.0, 0, 12)
+    seen = replace(seen, partitions=dict(zip(rows, seen.partitions.values(), strict=True)))
+    both = replace(
+        forecast([35.0] * 72, 12), partitions=tuple(r.partition for r in rows), topics=tuple(r.topic for r in rows)
+    )
+    assert plan(seen, both, lone, NOW, knobs=knobs).plan.replicas == 6
+
+
 broken = st.fixed_dictionaries(
     {
         "age_min": st.sampled_from([0, 0, 1, 30, -30]),

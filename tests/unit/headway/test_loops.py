@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from balancer.actuators.memory import MemoryActuator
 from balancer.errors import ObserverUnavailable, PlanStoreUnavailable, PolicyRefused, TargetRefused
+from balancer.planner import plan
 from forecaster.errors import StoreUnavailable
 from forecaster.serving import ForecastService
 from forecaster.stores.base import Cells, SeriesKey
@@ -250,3 +252,12 @@ def test_a_group_of_several_topics_is_planned_by_all_their_forecasts(application
     view.gates["returns"] = (False, ("error 40 %, the last value has 20 %",))
     assert view.gate == (False, ("returns: error 40 %, the last value has 20 %",))
     assert runner.latest_forecast("orders", NOW).reason == "returns: gate: error 40 %, the last value has 20 %"
+
+    view.gates["returns"] = (True, ("good",))
+    view.forecasts["returns"] = replace(view.forecasts["returns"], origin=NOW - timedelta(hours=5))
+    old = runner.latest_forecast("orders", NOW)
+    assert old.topic == "returns", "a fresh one beside it does not make it young"
+    target.scale("orders", 30, NOW)
+    made = plan(observer.observe("orders"), old, runner.loop.learned_policy(), NOW).plan
+    assert made.replicas == 30, "nobody is given up by what is known of one topic"
+    assert any("the forecast was made 300 min ago" in reason for reason in made.reasons)

@@ -102,6 +102,18 @@ def test_what_cannot_be_meant_is_refused(
     assert word in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
+def test_a_plan_of_a_trace_is_made_by_its_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "long.csv"
+    rows = [
+        f"{T0 + timedelta(minutes=5 * k):%Y-%m-%dT%H:%M:%SZ},a,{int(3000 + 2000 * np.sin(k / 144 * np.pi))}"
+        for k in range(9 * 288)
+    ]
+    path.write_text("\n".join(["timestamp,series,value", *rows]) + "\n", encoding="utf-8")
+    assert main(["plan", "--input", str(path), "--capacity", "2", "--partitions", "6", "--json"]) == 0
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert not any("lacks partition" in reason or "no forecast" in reason for reason in reasons), reasons
+
+
 def test_plan_of_a_trace_has_its_keys(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["plan", "--input", str(trace), "--capacity", "9", "--partitions", "6", "--json"]
     assert main(args) == 0

@@ -95,6 +95,24 @@ def test_names_of_hosts_are_checked_unless_librdkafka_does_not() -> None:
     assert "ssl_check_hostname" not in bulk_options(HERE)
 
 
+def test_what_lets_nobody_in_is_no_reason_to_refuse() -> None:
+    harmless = {"ssl.curves.list": "X25519", "enable.ssl.certificate.verification": True, "ssl.sigalgs.list": "ed25519"}
+    assert bulk_options({**HERE, **harmless}) == bulk_options(HERE)
+    assert bulk_options({**HERE, "ssl.cipher.suites": "AES128"})["ssl_ciphers"] == "AES128"
+
+
+def test_both_clients_for_bulk_reads_know_the_same_words() -> None:
+    from balancer.moves import bulk_client
+    from forecaster.ingest import kafka_fast
+
+    names = ("bootstrap.servers", "client.id", "ssl.endpoint.identification.algorithm")
+    mine, other = (
+        {name: word for name, word in words.items() if name not in names}
+        for words in (bulk_client._WORDS, kafka_fast._WORDS)
+    )
+    assert mine == other
+
+
 @pytest.mark.parametrize(
     "more",
     [
