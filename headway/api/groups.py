@@ -182,10 +182,10 @@ def series(
 
     Arrivals in records/s, lag in records; latency as the 99th percentile over the partitions whose delay is known, in
     seconds, too high by up to ``resolution_s``; capacity of a member in records/s and lead time in seconds, as learned
-    or set. By partition there are arrivals, lag and latency.
+    or set. By partition there are arrivals, lag and latency; replicas are of the group whatever `by` says.
     """
     view = app.view(group)
-    if by == "partition" and name not in BY_PARTITION:
+    if by == "partition" and name in OF_THE_GROUP:
         what = f"{name} is of the group; by=partition goes with {', '.join(BY_PARTITION)}"
         return problem(422, "Not understood", what)
     try:

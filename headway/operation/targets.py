@@ -16,6 +16,7 @@ from headway.errors import one_line
 if TYPE_CHECKING:
     from balancer.actuators.kubernetes.requests import ApiServer
 
+NO_CLUSTER = 'set kafka.bootstrap_servers, or let actuator = { kind = "kubernetes", … } set the scale without KEDA'
 PROVIDER = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io"
 
 
@@ -60,6 +61,8 @@ def target_checks(settings: Settings, group: str) -> Iterator[Check]:
         yield _reachable(settings, group)
     elif isinstance(actuator, KedaActuator):
         yield _served(settings, name)
+        if not settings.from_cluster:
+            yield Check(name, False, "how many members there are is known to brokers: KEDA does not say", NO_CLUSTER)
         if actuator.namespace is not None:
             yield from _polled(actuator.namespace, group)
     elif settings.mode(group) == "act":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -129,11 +130,13 @@ def test_mode_act_is_refused_while_the_gate_is_closed(tmp_path: Path) -> None:
 
     house = House(ModelRegistry(tmp_path), Yesterday())
     app = house.app
-    app.settings = Settings(state=tmp_path, groups={"orders": {"topics": ["orders"], "actuator": {"kind": "keda"}}})
+    polled = Settings(state=tmp_path, groups={"orders": {"topics": ["orders"], "actuator": {"kind": "keda"}}})
+    posts = ScalerBoard()
+    assert open_target(polled, "orders", posts) is posts
+    actuator = {"kind": "process", "command": [sys.executable]}
+    app.settings = Settings(state=tmp_path, groups={"orders": {"topics": ["orders"], "actuator": actuator}})
     with ExitStack() as stack:
-        posts = ScalerBoard()
         assemble(app, stack, posts)
-        assert open_target(app.settings, "orders", posts) is posts
         with pytest.raises(HeadwayError, match="may not act yet: gate: no forecast has been scored yet"):
             app.set_mode("orders", Mode.ACT, "ann", NOW)
         app.board.update("orders", "forecast", lambda view: view.gates.update(orders=(True, ("fine",))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def config(tmp_path):
     file.write_text(
         f'state = "{tmp_path}/state"\n[models]\npath = "{tmp_path}/models"\n'
         '[groups.orders]\ntopics = ["orders"]\nmax_replicas = 4\n'
-        '[groups.bills]\ntopics = ["bills"]\nactuator = { kind = "keda" }\n'
+        f'[groups.bills]\ntopics = ["bills"]\nactuator = {{ kind = "process", command = ["{sys.executable}"] }}\n'
     )
     return str(file)
 
@@ -39,6 +40,16 @@ def test_doctor_finds_a_healthy_house_and_says_what_is_not(capsys, config, tmp_p
     assert code == 1
     assert store["ok"] is False
     assert "store.url" in store["remedy"]
+
+
+def test_doctor_says_that_keda_without_a_cluster_never_acts(capsys, config, tmp_path):
+    text = (tmp_path / "headway.toml").read_text()
+    polled = '[groups.polled]\ntopics = ["polled"]\nactuator = { kind = "keda" }\n'
+    (tmp_path / "headway.toml").write_text(text + polled)
+    code, out, _ = run(capsys, "doctor", "--config", config, "--json")
+    (check,) = [c for c in json.loads(out)["checks"] if not c["ok"]]
+    assert (code, check["name"]) == (1, "target of polled")
+    assert "kafka.bootstrap_servers" in check["remedy"]
 
 
 def test_doctor_refuses_an_unknown_key_with_the_nearest(capsys, config, tmp_path):

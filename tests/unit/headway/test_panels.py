@@ -107,10 +107,16 @@ def test_a_step_without_a_known_delay_is_null(application, client):
     assert client.get("/v1/overview").status_code == 200
 
 
-@pytest.mark.parametrize("name", ["replicas", "capacity", "lead_time"])
+@pytest.mark.parametrize("name", ["capacity", "lead_time"])
 def test_what_is_of_the_whole_group_is_refused_by_partition(client, name):
     answer = client.get(f"/v1/groups/orders/series?name={name}&by=partition")
     assert answer.status_code == 422 and "by=partition goes with arrivals, lag, latency" in answer.json()["detail"]
+
+
+def test_replicas_are_of_the_group_whichever_way_they_are_asked_for(client):
+    answer = client.get("/v1/groups/orders/series?name=replicas&by=partition")
+    assert answer.status_code == 200
+    assert answer.json() == client.get("/v1/groups/orders/series?name=replicas").json()
 
 
 def test_late_records_come_from_recorded_delays_where_no_replay_says_them(application, client):

@@ -75,12 +75,21 @@ def test_doctor_says_where_keda_can_ask(monkeypatch, sections, pod, detail, reme
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     if pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    settings = Settings(groups=KEDA, **sections)
+    settings = Settings(groups=KEDA, kafka={"bootstrap_servers": "broker:9092"}, **sections)
     (check,) = target_checks(settings, "orders")
     assert detail in check.detail
     assert remedy in check.remedy
     assert bool(remedy) is bool(check.remedy)
     assert against_acting(settings, "orders") == ()
+
+
+@pytest.mark.parametrize("sections", [{}, {"prometheus": {"url": "http://p:9090"}}])
+def test_keda_without_a_cluster_never_acts_since_nobody_says_how_many_members_there_are(sections):
+    settings = Settings(groups=KEDA, scaler={}, **sections)
+    where, seen = target_checks(settings, "orders")
+    assert where.ok and not seen.ok
+    (said,) = against_acting(settings, "orders")
+    assert "KEDA does not say" in said and "kafka.bootstrap_servers" in said and '"kubernetes"' in said
 
 
 def test_a_scaler_that_others_reach_without_tls_is_said_to_be_so():
