@@ -46,6 +46,14 @@ _PASSING = {
     _E._UNKNOWN_PARTITION,  # the client's metadata are older than the partition
     _E._UNKNOWN_TOPIC,
 }
+_AWAY = {
+    _E._WAIT_COORD,
+    _E._TRANSPORT,
+    _E._ALL_BROKERS_DOWN,
+    _E.REQUEST_TIMED_OUT,
+    _E.NETWORK_EXCEPTION,
+    _E.NOT_ENOUGH_REPLICAS,
+}
 
 
 def refused(error: Any) -> BrokerRefused | None:
@@ -68,6 +76,11 @@ def in_our_words(what: str, error: Any, transaction_timeout_s: float) -> Excepti
     if error.txn_requires_abort():
         return TransactionAborted(f"{what}: {error.name()}")
     return ck.KafkaException(error)
+
+
+def may_pass(error: Any) -> bool:
+    """Tell whether brokers may say otherwise later. Outside the transactional API no error calls itself retriable."""
+    return not error.fatal() and (error.retriable() or error.code() in _PASSING | _AWAY)
 
 
 def is_gone(failure: Exception) -> bool:

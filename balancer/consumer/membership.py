@@ -3,7 +3,7 @@
 The member subscribes to a topic with exactly one partition, under ``cooperative-sticky``: joins then revoke nothing.
 Commits are validated against member and generation, never against ownership, so the member may commit partitions
 that it was not assigned. A refused commit is never repeated blindly: the client would rejoin by itself, and the
-repetition would be accepted (K44).
+repetition would be accepted (K44). So a commit that brokers did not answer is repeated only as the member that began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import confluent_kafka as ck
 
 from balancer.consumer.errors import BrokerRefused, OffsetsNotCommitted, TransactionAborted, WorkerFenced
-from balancer.consumer.kafka import common_properties, in_our_words, refused
+from balancer.consumer.kafka import common_properties, in_our_words, may_pass, refused
 from balancer.consumer.settings import WorkerSettings
 from forecaster.topics import TopicPartition
 
@@ -31,6 +31,7 @@ class MembershipEffects:
             {
                 "session.timeout.ms": 6000,
                 "heartbeat.interval.ms": 2000,
+                "socket.timeout.ms": 10_000,  # a commit that a broker never answers ends before the watchdog ends us
                 **common,
                 "group.id": settings.group,
                 "partition.assignment.strategy": "cooperative-sticky",
@@ -43,6 +44,7 @@ class MembershipEffects:
         )
         self._failed: list[str] = []
         self._lost = False
+        self._id = ""
         self.is_open = False
 
     def initialise(self) -> None:
@@ -60,6 +62,7 @@ class MembershipEffects:
         settle = time.monotonic() + 0.3
         while time.monotonic() < settle:
             self._member.poll(0.05)
+        self._id = self._member.memberid()
 
     def _on_lost(self, _consumer: Any, _partitions: Any) -> None:
         self._lost = True
@@ -111,23 +114,33 @@ class MembershipEffects:
             raise WorkerFenced("the group has dropped this member; everything is given up")
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, int | None, str]], group_metadata: Any) -> None:
-        """Make results last, then the offsets."""
-        self._producer.flush(30)
-        if self._failed:
+        """Make results last, then the offsets.
+
+        The client waits for a coordinator for one session timeout: 6 s, unless ``properties`` say otherwise.
+
+        Raises
+        ------
+        TransactionAborted
+            If results were not written; as :class:`OffsetsNotCommitted`, if they were, and brokers did not answer.
+        WorkerFenced
+            If the group has removed this member, even if the client has joined again by itself.
+        """
+        waiting = self._producer.flush(30)
+        if self._failed or waiting:
             failed, self._failed = self._failed, []
-            raise TransactionAborted(f"{len(failed)} results were not written ({failed[0]})")
+            why = failed[0] if failed else "no answer within 30 s"
+            raise TransactionAborted(f"{len(failed) + waiting} results were not written ({why})")
         self._keep_membership()
+        if self._member.memberid() != self._id:
+            raise WorkerFenced("the group has dropped this member, and the client joined anew; everything is given up")
         rows = [ck.TopicPartition(tp.topic, tp.partition, offset, note) for tp, (offset, _, note) in offsets.items()]
         if rows:
             try:
                 for row in self._member.commit(offsets=rows, asynchronous=False):
                     if row.error is not None:
-                        raise in_our_words(f"commit of {row.topic}:{row.partition}", row.error, 0)
+                        raise _said(f"commit of {row.topic}:{row.partition}", row.error)
             except ck.KafkaException as failure:
-                error = failure.args[0]
-                if error.retriable():
-                    raise OffsetsNotCommitted(f"commit: {error.name()}") from failure
-                raise in_our_words("commit", error, 0) from failure
+                raise _said("commit", failure.args[0]) from failure
         self.is_open = False
 
     def abort(self) -> None:
@@ -145,3 +158,7 @@ class MembershipEffects:
                 self._member.poll(0.05)
         self._member.close()
         self._producer.flush(10)
+
+
+def _said(what: str, error: Any) -> Exception:
+    return OffsetsNotCommitted(f"{what}: {error.name()}") if may_pass(error) else in_our_words(what, error, 0)
