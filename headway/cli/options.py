@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,8 @@ def writable(path: Path | None) -> Path | None:
         raise typer.BadParameter(f"there is no folder {path.parent}; make it first, or write elsewhere")
     if path is not None and path.is_dir():
         raise typer.BadParameter(f"{path} is a folder; name a file in it")
+    if path is not None and not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise typer.BadParameter(f"{path} may not be written by this user; write elsewhere")
     return path
 
 

@@ -59,6 +59,10 @@ def command(
     from headway.reports.simulation import POLICIES
     from headway.work.children import settle_child
 
+    file = out or Path(f"headway-report-{group.replace('/', '_')}.html")
+    beside = file.with_suffix(".json")
+    for place in (file, beside):
+        writable(place)
     names = list(POLICIES) if policies == "all" else [n.strip() for n in policies.split(",") if n.strip()]
     unknown = [n for n in names if n not in POLICIES]
     if unknown or "headway" not in names:
@@ -83,12 +87,10 @@ def command(
             report = make_report(group, history, policy, **more)
         else:
             report = _recorded(settings, group, policy, more)
-    file = out or Path(f"headway-report-{group.replace('/', '_')}.html")
     document = report.document()
     write_page(file, report)
     from headway.cli.output import to_json
 
-    beside = file.with_suffix(".json")
     beside.write_text(to_json(document) + "\n", encoding="utf-8")
     say(f"written: {file}, {beside}")
     if json:

@@ -24,6 +24,7 @@ def command(
     tries: Annotated[int, typer.Option(help="How often a failing record is run.", min=1)] = 5,
     give_up: Annotated[str, typer.Option(help="And then: block, skip, stop or dead_letter.")] = "block",
     dead_letter_topic: Annotated[str | None, typer.Option(help="Where dead letters go.")] = None,
+    poll_records: Annotated[int, typer.Option(help="Records handled at a time, at most; see commits.", min=1)] = 500,
     membership_topic: Annotated[str | None, typer.Option(help="Membership mode: a topic with one partition.")] = None,
     config: Config = None,
 ) -> None:
@@ -74,6 +75,7 @@ def command(
         failures=FailurePolicy(tries=tries, give_up=kinds[2]),
         dead_letter_topic=dead_letter_topic,
         membership_topic=membership_topic,
+        poll_records=poll_records,
         properties=properties,
         **durations,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -122,6 +123,28 @@ def test_where_a_result_cannot_go_is_said_before_the_work(command, option, tmp_p
     for place, said in ((tmp_path / "none" / "out.html", "there is no folder"), (tmp_path, "is a folder")):
         assert cli.main([*command.split(), option, str(place)]) == 2
         assert said in " ".join(capsys.readouterr().err.replace("\u2502", " ").split())
+
+
+def test_a_place_that_may_not_be_written_is_said_before_the_work_a_default_one_too(tmp_path, monkeypatch, capsys):
+    locked, kept, really = tmp_path / "locked", tmp_path / "kept.csv", os.access
+    locked.mkdir()
+    kept.touch()
+
+    def access(path, mode):
+        return really(path, mode) and not (mode == os.W_OK and Path(path) in (locked, kept))
+
+    monkeypatch.setattr(os, "access", access)
+    for place in (locked / "out.csv", kept):
+        assert cli.main(["export", "--topic", "orders", "--file", str(place)]) == 2
+        assert "may not be written" in capsys.readouterr().err
+    monkeypatch.chdir(locked)
+    assert cli.main(["report", "--group", "orders"]) == 2
+    assert "headway-report-orders.html may not be written" in " ".join(capsys.readouterr().err.split())
+    beside = locked.parent / "headway-report-orders.json"
+    beside.mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["report", "--group", "orders"]) == 2
+    assert "headway-report-orders.json is a folder" in " ".join(capsys.readouterr().err.split())
 
 
 def test_no_broker_is_no_broker(tmp_path, capsys):
