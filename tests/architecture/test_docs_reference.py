@@ -48,3 +48,8 @@ def test_the_page_on_http_names_every_route(routes):
 def test_metrics_of_the_schedule_are_in_the_reference(reference):
     text = "\n".join(reference.metrics())
     assert "`headway_job_next_run_timestamp_seconds`" in text and "`headway_group_lag_records`" in text
+
+
+def test_when_a_partition_is_split_is_said_by_the_share_that_the_group_sets(reference):
+    (row,) = [line for line in reference.settings() if line.startswith("| `split_lead`")]
+    assert "`hot_share`" in row and "0.8" not in row
