@@ -196,8 +196,15 @@ class Kafka:
         process.wait()
 
     def pause(self, node: int = 1) -> None:
-        """Freeze a node (SIGSTOP): its connections stay, it says nothing."""
-        self.processes[node].send_signal(signal.SIGSTOP)
+        """Freeze a node (SIGSTOP): its connections stay, it says nothing.
+
+        The signal takes hold when one of its threads runs next; until then a busy machine lets it answer.
+        """
+        process = self.processes[node]
+        process.send_signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{process.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
 
     def resume(self, node: int = 1) -> None:
         """Let a frozen node go on."""
