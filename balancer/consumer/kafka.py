@@ -135,6 +135,7 @@ class DataConsumer:
         self._settings = settings
         self._client = ck.Consumer(consumer_properties(settings, client_id))
         self._known: dict[str, int] = {}
+        self._has_doubted = False
 
     def poll(self, most: int, wait_s: float) -> list[Any]:
         """Return messages, errors among them."""
@@ -186,7 +187,11 @@ class DataConsumer:
         Raises
         ------
         OffsetsUnread
-            If that takes longer than ``patience_s`` seconds: brokers are away, or somebody's transaction is open.
+            If that takes longer than ``patience_s`` ≤ 6 s: brokers are away, or somebody's transaction is open.
+        confluent_kafka.KafkaException
+            If it takes longer than a greater ``patience_s``.
+        BrokerRefused
+            If the group may not be read; asked once, until offsets come again, since the answer may take 10 s.
         """
         wanted = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
 
@@ -201,11 +206,13 @@ class DataConsumer:
         try:
             found = read(min(6.0, patience_s))
         except ck.KafkaException as silence:
-            if (no := self._why_no_offsets()) is not None:
+            if not self._has_doubted and (no := self._why_no_offsets()) is not None:
                 raise no from silence
+            self._has_doubted = True
             if patience_s <= 6.0:
                 raise OffsetsUnread(f"committed offsets: {silence.args[0].name()}") from silence
             found = read(patience_s)
+        self._has_doubted = False
         for one in found:
             if one.error is not None:
                 raise in_our_words("reading committed offsets", one.error, 0)

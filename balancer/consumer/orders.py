@@ -18,6 +18,8 @@ class Orders:
     """Believed to be held, and no longer ours."""
     unknown: list[Lease] = field(default_factory=list)
     """Ours without our knowing: taken by a call whose answer was lost."""
+    give: list[Lease] = field(default_factory=list)
+    """Ours, never begun, and not to be: to be released as they are, which needs no offset."""
     void: list[Held] = field(default_factory=list)
     """To be dropped without a commit."""
     release: list[Held] = field(default_factory=list)
@@ -25,7 +27,13 @@ class Orders:
 
 
 def orders_in(
-    view: WorkerView, me: Owner, holdings: Holdings, owed: Container[TopicPartition], *, quiet: bool
+    view: WorkerView,
+    me: Owner,
+    holdings: Holdings,
+    owed: Container[TopicPartition],
+    *,
+    quiet: bool,
+    leaving: bool = False,
 ) -> Orders:
     """Compare what the store says with what is held.
 
@@ -39,14 +47,18 @@ def orders_in(
         Partitions given up of which the store has not been told yet.
     quiet
         Whether nothing of ours was under way when the view was made; only then a difference means a lost answer.
+    leaving
+        Whether it begins nothing any more.
     """
     asked = Orders()
+    leaving = leaving or view.draining or view.released
     for tp, lease in view.leases.items():
         held = holdings.of(tp)
         if lease.state is LeaseState.HELD and lease.owner == me:
             if held is None:
                 if quiet and tp not in owed:
-                    asked.unknown.append(lease)
+                    is_over = leaving or lease.void or lease.next not in (None, me)
+                    (asked.give if is_over else asked.unknown).append(lease)
             elif held.lease.epoch != lease.epoch:
                 continue
             elif lease.void:

@@ -24,7 +24,7 @@ from balancer.consumer.handling import Handling, Misfit
 from balancer.consumer.holdings import Held, Holdings
 from balancer.consumer.kafka import OUT_OF_RANGE, TRUNCATED, DataConsumer, is_gone, refused
 from balancer.consumer.keeper import LeaseKeeper, Word
-from balancer.consumer.orders import orders_in
+from balancer.consumer.orders import Orders, orders_in
 from balancer.consumer.owed import Owed
 from balancer.consumer.pulse import Pulse
 from balancer.consumer.records import Record
@@ -180,6 +180,10 @@ class PlannedConsumer:
     def _end(self) -> None:
         """Give up what is left, in order, and leave."""
         self._release(list(self._holdings))
+        self._keeper.say(draining=True)
+        if (word := self._keeper.word) is not None:  # it names what else is ours: leases whose offsets never came
+            for lease in self._orders(word, quiet=True, leaving=True).give:
+                self._owed.add(lease)
         self._keeper.stop()
         try:
             self._owed.pay()
@@ -252,10 +256,12 @@ class PlannedConsumer:
     # -- what the planner says ----------------------------------------------------------------------------------
     def _obey(self, word: Word) -> None:
         quiet = word.mark == self._keeper.mark
-        asked = orders_in(word.view, self._keeper.owner, self._holdings, self._owed, quiet=quiet)
+        asked = self._orders(word, quiet=quiet, leaving=self._stopping.is_set())
         if asked.gone:
             self._forget(asked.gone)
-        if due := self._unread.due(asked.unknown, time.monotonic()):
+        for lease in asked.give:
+            self._owed.add(lease)
+        if quiet and (due := self._unread.due(asked.unknown, time.monotonic())):
             self._start(due)
         if asked.void:
             self._forget(asked.void)
@@ -267,6 +273,9 @@ class PlannedConsumer:
             self._release(list(self._holdings))
         if asked.take and not word.view.draining and not self._stopping.is_set():
             self._take(asked.take)
+
+    def _orders(self, word: Word, *, quiet: bool, leaving: bool) -> Orders:
+        return orders_in(word.view, self._keeper.owner, self._holdings, self._owed, quiet=quiet, leaving=leaving)
 
     def _release(self, helds: list[Held]) -> None:
         """Commit, stop fetching, give up: the offset goes along, so that the next owner saves a read."""

@@ -63,7 +63,10 @@ def start_of(
 
 
 class Unread:
-    """Partitions whose committed offsets did not come, and when to ask again: ever more seldom, one at a time.
+    """Partitions whose committed offsets did not come, and when to ask again.
+
+    Whoever asks waits, and all that is held waits with it. So there is one pause for all of these partitions, twice as
+    long after each time in vain; then one of them is asked for.
 
     Examples
     --------
@@ -75,28 +78,32 @@ class Unread:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[TopicPartition, tuple[float, float]] = {}
+        self._waiting: dict[TopicPartition, None] = {}  # in order: who was asked for last comes last
+        self._pause_s = self._until = 0.0
 
     def failed(self, partitions: Iterable[TopicPartition], now: float) -> None:
-        """Ask for these again, after twice the time that was waited before."""
+        """Ask for none of those that wait before twice the time is over that was waited before."""
         for tp in partitions:
-            wait = min(30.0, 2 * self._waiting[tp][1]) if tp in self._waiting else 1.0
-            self._waiting[tp] = now + wait, wait
+            self._waiting.pop(tp, None)
+            self._waiting[tp] = None
+        self._pause_s = min(30.0, 2 * self._pause_s) or 1.0
+        self._until = now + self._pause_s
 
     def read(self, partition: TopicPartition) -> None:
-        """It has come."""
-        self._waiting.pop(partition, None)
+        """It has come: the others may as well."""
+        if partition in self._waiting:
+            del self._waiting[partition]
+            self._pause_s = 0.0
 
     def due(self, leases: Iterable[Lease], now: float) -> list[Lease]:
-        """Return which to ask for now: those never asked for in vain, else one of those that were."""
-        fresh, again = [], []
-        for lease in leases:
-            at = self._waiting.get(lease.partition)
-            if at is None:
-                fresh.append(lease)
-            elif at[0] <= now:
-                again.append(lease)
-        return fresh or sorted(again, key=lambda lease: self._waiting[lease.partition])[:1]
+        """Return which of all that are to be read to ask for now: those never asked for in vain, else one that was.
+
+        What is not among them any more went elsewhere, and is forgotten.
+        """
+        wanted = {lease.partition: lease for lease in leases}
+        self._waiting = {tp: None for tp in self._waiting if tp in wanted}
+        fresh = [lease for tp, lease in wanted.items() if tp not in self._waiting]
+        return fresh or ([wanted[tp] for tp in list(self._waiting)[:1]] if now >= self._until else [])
 
 
 def _first(lease: Lease, settings: WorkerSettings, log_range: LogRange) -> int:

@@ -75,6 +75,20 @@ def test_a_commit_of_the_topics_earlier_life_does_not_count() -> None:
     assert start_of(held(0, topic_id="earlier"), (5, 1, old), settings(), None, log_range) == (5, 1, True)
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_lease_that_was_never_begun_and_is_wanted_elsewhere_is_given_up_as_it_is(quiet: bool) -> None:
+    seen = {x.partition: x for x in (held(0), held(1, next=OTHER), held(2, void=True), held(3, next=ME), held(4))}
+
+    def given(draining: bool = False, released: bool = False, leaving: bool = False) -> tuple[list[int], list[int]]:
+        view = WorkerView(1, draining, seen, released)
+        asked = orders_in(view, ME, Holdings(), {P[4]}, quiet=quiet, leaving=leaving)
+        return [x.partition.partition for x in asked.give], [x.partition.partition for x in asked.unknown]
+
+    assert given() == (([1, 2], [0, 3]) if quiet else ([], []))
+    for why in ("draining", "released", "leaving"):
+        assert given(**{why: True}) == (([0, 1, 2, 3], []) if quiet else ([], []))
+
+
 def test_offsets_that_did_not_come_are_asked_for_ever_more_seldom_one_at_a_time() -> None:
     unread, (a, b, c) = Unread(), (held(n) for n in (0, 1, 2))
     unread.failed([a.partition, b.partition], now=0.0)
@@ -82,12 +96,30 @@ def test_offsets_that_did_not_come_are_asked_for_ever_more_seldom_one_at_a_time(
     assert unread.due([a, b], now=0.5) == []
     assert unread.due([a, b], now=1.0) == [a]
     unread.failed([a.partition], now=1.0)
-    assert unread.due([a, b], now=1.5) == [b]
-    unread.read(b.partition)
-    assert (unread.due([a], now=2.5), unread.due([a], now=3.0)) == ([], [a])
+    assert (unread.due([a, b], now=2.5), unread.due([a, b], now=3.0)) == ([], [b])
+    unread.read(b.partition)  # whatever was away is back, or a alone is the trouble
+    assert unread.due([a], now=3.0) == [a]
     for _ in range(10):
         unread.failed([a.partition], now=0.0)
     assert (unread.due([a], now=29.0), unread.due([a], now=30.0)) == ([], [a])
+
+
+def test_many_partitions_without_offsets_cost_the_others_no_more_time_than_one() -> None:
+    unread, leases, asked, now = Unread(), [held(n) for n in range(10)], 0, 0.0
+    unread.failed([lease.partition for lease in leases], now)
+    while now < 120:
+        for lease in unread.due(leases, now):
+            asked, now = asked + 1, now + 3.0  # the loop stands still for that
+            unread.failed([lease.partition], now)
+        now += 0.7
+    assert asked <= 7
+
+
+def test_a_partition_that_went_elsewhere_and_comes_back_is_asked_for_at_once() -> None:
+    unread, (a, b) = Unread(), (held(n) for n in (0, 1))
+    unread.failed([a.partition, b.partition], now=0.0)
+    assert unread.due([b], now=0.0) == []
+    assert unread.due([a, b], now=0.0) == [a]
 
 
 class Books:
