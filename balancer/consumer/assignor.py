@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -87,7 +88,7 @@ def weights_of(
     token
         Its read token, if it has one.
     timeout_s
-        How long one answer may take; the whole group waits for it.
+        How long one of 1 + topics answers may be silent; the whole group waits for them all.
     """
     last: dict[TopicPartition, float] = {}
 
@@ -106,7 +107,7 @@ def weights_of(
                 for row in said["partitions"] or ():
                     rates = row["values"]["0.5"]
                     found[TopicPartition(topic, row["partition"])] = sum(rates) / max(len(rates), 1)
-        except (OSError, ValueError, KeyError, TypeError):  # a rebalance must end, whatever is away
+        except (OSError, HTTPException, ValueError, KeyError, TypeError):  # a rebalance must end, whatever is away
             return dict(last)
         last.clear()
         last.update(found)
