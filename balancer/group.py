@@ -86,6 +86,8 @@ class GroupSnapshot:
         How partitions are shared.
     generation
         Generation or epoch of the group, None where there is none.
+    racks
+        Rack of each partition's leader, where brokers and a member say where they are.
     """
 
     group: GroupId
@@ -95,6 +97,7 @@ class GroupSnapshot:
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     protocol: GroupProtocol = GroupProtocol.UNKNOWN
     generation: int | None = None
+    racks: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def assignment(self) -> Assignment:

@@ -115,6 +115,7 @@ def with_owners(
         capacity=capacity,
         skew_limit=policy.skew_limit,
         move_budget=moves_left(memory.history, now, policy),
+        racks=snapshot.racks,
         explain=explain,
     )
     until = (steps[1].start - now) if len(steps) > 1 else timedelta(seconds=CELLS.horizon_s)

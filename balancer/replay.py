@@ -254,6 +254,7 @@ def _snapshot_to_json(snapshot: GroupSnapshot) -> Json:
         ],
         "protocol": snapshot.protocol.value,
         "generation": snapshot.generation,
+        "racks": {str(tp): rack for tp, rack in snapshot.racks.items()},
     }
 
 
@@ -271,6 +272,7 @@ def _snapshot_from_json(value: Mapping[str, Any]) -> GroupSnapshot:
         },
         GroupProtocol(value["protocol"]),
         value["generation"],
+        {TopicPartition.parse(tp): rack for tp, rack in value.get("racks", {}).items()},
     )
 
 

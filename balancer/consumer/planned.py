@@ -143,7 +143,7 @@ class PlannedConsumer:
 
     def _begin(self) -> None:
         s = self.settings
-        profile = WorkerProfile(mode=s.mode.value, pod=s.pod)
+        profile = WorkerProfile(mode=s.mode.value, pod=s.pod, rack=str(s.properties.get("client.rack", "")))
         patience = 10 * s.lease_ttl.total_seconds() + 30
         owner = self._keeper.claim(s.instance, token_hex(4), profile, patience)
         self._keeper.start()

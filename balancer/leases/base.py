@@ -144,6 +144,8 @@ class WorkerProfile:
     mode: str = "transactional"
     """``membership`` is fenced by the group; every other mode by its producer epoch."""
     pod: str = ""
+    rack: str = ""
+    """Where it runs, as its ``client.rack`` says; empty if it does not."""
     protocol: int = PROTOCOL_VERSION
 
 

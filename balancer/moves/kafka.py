@@ -157,6 +157,16 @@ class PlannedGroup:
             found[topic] = (str(facts.topic_id) if facts.topic_id else None, len(facts.partitions))
         return found
 
+    def racks(self) -> dict[TopicPartition, str]:
+        """Return the rack of each partition's leader, where brokers say theirs (``broker.rack``)."""
+        wanted = ck.TopicCollection(list(self.topics))
+        found = {}
+        for topic, future in self._admin.describe_topics(wanted, request_timeout=self._patience_s).items():
+            for one in self._answer(future).partitions:
+                if one.leader is not None and one.leader.rack:
+                    found[TopicPartition(topic, one.id)] = str(one.leader.rack)
+        return found
+
     def commits(self) -> dict[TopicPartition, GroupCommit]:
         """Return what is committed under the group, partition by partition; none is left out as -1001 (K17).
 

@@ -80,6 +80,7 @@ class Roster:
                 str(worker.owner),
                 view.owned(worker.owner.instance),
                 _room(paces[worker.owner], capacity) if worker.owner in self.slow else None,
+                worker.profile.rack or None,
                 ready=worker.initialised and worker.ready,
                 draining=worker.draining,
                 pod=worker.profile.pod or None,

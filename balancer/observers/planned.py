@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from balancer.errors import ObserverUnavailable
 from balancer.group import GroupProtocol, GroupSnapshot
 from balancer.leases.base import LeaseStore, LeaseStoreError, LeaseStoreLost
 from balancer.moves.members import Roster
 from balancer.observers.base import GroupObserver
-from forecaster.topics import GroupId
+from forecaster.topics import GroupId, TopicPartition
+
+log = logging.getLogger("headway.observers")
+
+RACKS_EVERY = timedelta(minutes=1)
+"""How often brokers are asked where leaders are."""
 
 
 class PlannedGroupObserver:
@@ -24,10 +31,20 @@ class PlannedGroupObserver:
         Who owns what.
     capacity
         Records/s planned onto one member; None while that is not known.
+    racks
+        Rack of each partition's leader; asked for once a minute while a worker says where it runs.
     """
 
-    def __init__(self, observer: GroupObserver, leases: LeaseStore, capacity: Callable[[], float | None]) -> None:
-        self._observer, self._leases, self._capacity = observer, leases, capacity
+    def __init__(
+        self,
+        observer: GroupObserver,
+        leases: LeaseStore,
+        capacity: Callable[[], float | None],
+        racks: Callable[[], Mapping[TopicPartition, str]] = dict,
+    ) -> None:
+        self._observer, self._leases, self._capacity, self._racks = observer, leases, capacity, racks
+        self._racks_at: datetime | None = None
+        self._racks_seen: Mapping[TopicPartition, str] = {}
         self.roster = Roster()
 
     def observe(self, group: GroupId) -> GroupSnapshot:
@@ -46,7 +63,20 @@ class PlannedGroupObserver:
         except LeaseStoreError as error:
             raise ObserverUnavailable(f"group {group}: {error}") from error
         members = self.roster.look(view, self._capacity())
-        return replace(snapshot, members=members, protocol=GroupProtocol.PLANNED, generation=view.plan_epoch)
+        racks = self._leaders(snapshot.at) if any(member.rack for member in members) else {}
+        return replace(
+            snapshot, members=members, protocol=GroupProtocol.PLANNED, generation=view.plan_epoch, racks=racks
+        )
+
+    def _leaders(self, now: datetime) -> Mapping[TopicPartition, str]:
+        """Return where leaders are; what was seen last where brokers do not answer, since this is a wish alone."""
+        if self._racks_at is None or now - self._racks_at >= RACKS_EVERY:
+            self._racks_at = now
+            try:
+                self._racks_seen = self._racks()
+            except Exception as silence:
+                log.info("where leaders are is not known anew: %s", silence)
+        return self._racks_seen
 
     def close(self) -> None:
         """Close the observer and the leases."""

@@ -54,7 +54,7 @@ def with_workers(app: Application, name: str, observer: GroupObserver, jobs: Job
 
     caretaker = Caretaker(parts, lambda: plan_to_follow(app, name), off, lambda: against_moving(settings, name), tell)
     jobs.beside(caretaker.start, caretaker.stop, name)
-    return PlannedGroupObserver(observer, parts.store, lambda: app.view(name).capacity_per_member)
+    return PlannedGroupObserver(observer, parts.store, lambda: app.view(name).capacity_per_member, parts.source.racks)
 
 
 def plan_to_follow(app: Application, name: str) -> tuple[int, ScalingPlan] | None:

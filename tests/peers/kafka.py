@@ -259,7 +259,7 @@ class Kafka:
         text = (HERE / "kafka_server.properties").read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace(f"@{name}@", str(value))
-        overrides = self.overrides | self._door_properties(text, i)
+        overrides = {"broker.rack": f"rack-{i}"} | self.overrides | self._door_properties(text, i)
         text += "".join(f"{name}={value}\n" for name, value in overrides.items())
         self._config(i).write_text(text, encoding="utf-8")
 

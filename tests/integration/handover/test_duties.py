@@ -198,6 +198,11 @@ def test_adopt_and_release_move_a_running_group_there_and_back(pool: Pool) -> No
     assert sorted(got) == sorted([f"{x}{i}" for x in "abc" for i in range(20)])
 
 
+def test_racks_are_those_of_the_brokers_that_lead(kafka: Kafka, pool: Pool) -> None:
+    pool.create(pool.topic, partitions=2)
+    pool.wait(lambda: pool.source.racks() == {TopicPartition(pool.topic, p): "rack-1" for p in (0, 1)})
+
+
 def test_brokers_that_do_not_answer_are_given_up_in_time(kafka: Kafka, pool: Pool) -> None:
     pool.create(pool.topic, partitions=1)
     source = PlannedGroup(pool.bootstrap, pool.group, [pool.topic], patience=timedelta(seconds=1))

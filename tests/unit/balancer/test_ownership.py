@@ -18,7 +18,7 @@ P = [TopicPartition("orders", n) for n in range(8)]
 PLANNED = ScalingPolicy(assignment=AssignmentKind.PLANNED, moves_stall_group=False)
 
 
-def owners(members, loads, *, minutes, price_h=1.0, policy=PLANNED):
+def owners(members, loads, *, minutes, price_h=1.0, policy=PLANNED, racks=None):
     """Place partitions with the next change of size so many minutes ahead."""
     step = PlannedStep(NOW, len(members), 100.0)
     after = PlannedStep(NOW + timedelta(minutes=minutes), len(members) + 1, 100.0)
@@ -28,6 +28,7 @@ def owners(members, loads, *, minutes, price_h=1.0, policy=PLANNED):
         len(members),
         tuple(members),
         {p: PartitionState(0, v) for p, v in zip(P, loads, strict=False)},
+        racks=racks or {},
     )
     known = dict(zip(P, loads, strict=False))
     steps, memory, why = with_owners([step, after], seen, known, policy, PlannerMemory(), 100.0, NOW, price_h)
@@ -71,3 +72,10 @@ def test_an_unknown_load_counts_as_a_usual_one_here_as_in_the_assignment():
     members = [Member("1#1.a", tuple(P[:4])), Member("2#1.b", tuple(P[4:5]))]
     step, _, why = owners(members, [30.0, 30.0, 30.0, None, 30.0], minutes=1, price_h=100.0)
     assert step.moves, why
+
+
+def test_a_partition_without_an_owner_goes_to_the_rack_of_its_leader():
+    members = [Member("1#1.a", (P[0],), rack="eu-1a"), Member("2#1.b", (P[1],), rack="eu-1b")]
+    for rack, owner in (("eu-1a", "1#1.a"), ("eu-1b", "2#1.b")):
+        step, _, _ = owners(members, [10.0, 10.0, 5.0], minutes=60, racks={P[2]: rack})
+        assert P[2] in step.assignment[owner]

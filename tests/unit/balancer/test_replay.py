@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -59,6 +60,7 @@ def some_inputs(seed: int) -> Inputs:
         for tp in owned
     }
     snapshot = GroupSnapshot(GroupId("orders"), NOW, int(rng.integers(0, 9)), members, states, GroupProtocol.CLASSIC, 4)
+    snapshot = replace(snapshot, racks=dict.fromkeys(owned[:2], "eu-1a"))
     kind = int(rng.integers(0, 5))
     forecast = None if kind == 0 else NoForecast("orders", NOW, "why", NOW) if kind == 1 else a_forecast(rng, count)
     policy = ScalingPolicy(

@@ -119,6 +119,34 @@ def test_a_planned_groups_members_are_its_workers(monkeypatch):
         observer.observe(GROUP)
 
 
+def test_racks_of_leaders_are_asked_for_while_a_worker_says_its_own(monkeypatch):
+    store, asked, at = MemoryLeaseStore(GROUP, clock=lambda: 100.0), [], a_snapshot().at
+
+    def racks():
+        asked.append(1)
+        if len(asked) > 1:
+            raise OSError("brokers are away")
+        return {P0: "eu-1a"}
+
+    class Later(Seen):
+        minutes = 0
+
+        def observe(self, group):
+            return replace(a_snapshot(), at=at + timedelta(minutes=self.minutes))
+
+    later = Later()
+    observer = PlannedGroupObserver(later, store, lambda: 500.0, racks)
+    token = store.lead("planner", TTL)
+    store.found(token, epoch_floor=0)
+    store.claim(None, "aa", TTL, WorkerProfile())
+    assert observer.observe(GROUP).racks == {} and asked == [], "nobody says where it runs"
+    store.claim(None, "bb", TTL, WorkerProfile(rack="eu-1a"))
+    for later.minutes, looks in ((0, 1), (0, 1), (2, 2)):
+        seen = observer.observe(GROUP)
+        assert ([m.rack for m in seen.members], seen.racks) == ([None, "eu-1a"], {P0: "eu-1a"})
+        assert len(asked) == looks, "once a minute; what was seen last where brokers are silent"
+
+
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
