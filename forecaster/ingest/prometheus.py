@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -105,6 +106,10 @@ class PrometheusSource:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        if urlsplit(url).password:
+            raise SourceRefused(
+                "the address of a Prometheus holds no password, since errors name it; send it as a header (token_file)"
+            )
         self.url, self._selector, self._fresh, self._clock = url.rstrip("/"), selector, fresh, clock
         self._http = httpx.Client(
             base_url=self.url, headers=dict(headers or {}), timeout=timeout_s, transport=transport

@@ -115,6 +115,12 @@ def test_unknown_topics_and_exporters_are_refused_by_name(prometheus: Prometheus
         PrometheusSource(prometheus.url, exporter="burrow")
 
 
+def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
+    with pytest.raises(SourceRefused, match="holds no password") as refused:
+        PrometheusSource("http://ann:hunter2@127.0.0.1:9090")
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_dot_in_a_topic_is_a_dot_and_values_that_are_no_numbers_are_left_out(prometheus: Prometheus) -> None:
     for topic in ("a.b", "aXb"):
         prometheus.put("kafka_topic_partition_current_offset", {"topic": topic, "partition": "0"}, (T - 5, 7))
