@@ -265,7 +265,7 @@ def _judge(
     if isinstance(forecast, NoForecast):
         return None, f"no forecast: {forecast.reason}", []
     age = now - forecast.origin
-    if age > FORECAST_MAX_AGE or age < -FORECAST_MAX_AGE:
+    if not -FORECAST_MAX_AGE <= age <= FORECAST_MAX_AGE + forecast.step:  # its origin is the last whole step
         why = f"the forecast was made {age.total_seconds() / 60:.0f} min ago"
         return None, why, [f"{why}; no member is given up meanwhile"]
     missing = sorted(set(snapshot.partitions) - set(forecast.rows))

@@ -160,11 +160,15 @@ class PlannedGroup:
     def racks(self) -> dict[TopicPartition, str]:
         """Return the rack of each partition's leader, where brokers say theirs (``broker.rack``)."""
         wanted = ck.TopicCollection(list(self.topics))
-        found = {}
+        found: dict[TopicPartition, str] = {}
         for topic, future in self._admin.describe_topics(wanted, request_timeout=self._patience_s).items():
-            for one in self._answer(future).partitions:
-                if one.leader is not None and one.leader.rack:
-                    found[TopicPartition(topic, one.id)] = str(one.leader.rack)
+            try:
+                parts = self._answer(future).partitions
+            except ck.KafkaException as failure:
+                if failure.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            found |= {TopicPartition(topic, p.id): str(p.leader.rack) for p in parts if p.leader and p.leader.rack}
         return found
 
     def commits(self) -> dict[TopicPartition, GroupCommit]:

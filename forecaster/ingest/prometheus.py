@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 import numpy as np
@@ -106,13 +106,16 @@ class PrometheusSource:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        if urlsplit(url).password:
-            raise SourceRefused(
-                "the address of a Prometheus holds no password, since errors name it; send it as a header (token_file)"
-            )
-        self.url, self._selector, self._fresh, self._clock = url.rstrip("/"), selector, fresh, clock
+        parts = urlsplit(url)
+        self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+        """The address, without the name and password that it may have held: errors and progress say it."""
+        self._selector, self._fresh, self._clock = selector, fresh, clock
         self._http = httpx.Client(
-            base_url=self.url, headers=dict(headers or {}), timeout=timeout_s, transport=transport
+            base_url=self.url,
+            auth=None if parts.username is None else (unquote(parts.username), unquote(parts.password or "")),
+            headers=dict(headers or {}),
+            timeout=timeout_s,
+            transport=transport,
         )
         known = {e.name: e for e in EXPORTERS}
         if exporter is not None and exporter not in known:

@@ -198,7 +198,7 @@ def _load_history(settings: Settings, prometheus: str, history: str) -> dict[str
             store = open_series(settings, url)
             try:
                 for topic in topics:
-                    say(f"{topic}: loading {history} from {prometheus} …")
+                    say(f"{topic}: loading {history} from {source.url} …")
                     try:
                         done = backfill(store, source, topic, now - span, now - timedelta(minutes=2))
                     except ForecasterError as error:

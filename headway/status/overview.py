@@ -154,7 +154,7 @@ def day_figures(app: Application, view: GroupView, totals: Totals | None, now: d
     hours, rescales, covered_h = _hours([(p.at, p.requested) for p in points])
     reactive, _, _ = _hours([(p.at, p.reactive) for p in points])
     policy, capacity = app.settings.policy(view.name), view.capacity_per_member
-    if reactive is None and totals is not None and capacity:
+    if reactive is None and covered_h and totals is not None and capacity:
         members = reactive_members(totals.rates, totals.step_s, capacity, policy.min_replicas, policy.max_replicas)
         extent = int((points[-1].at - points[0].at).total_seconds() // totals.step_s) if points else 0
         known = members[-extent:] if extent else members[:0]

@@ -189,7 +189,7 @@ class GroupRunner:
         if not self.topics:
             return NoForecast(str(group), now, "no topic of the group is known yet")
         told = [self.lanes.laid_out(self._told(topic, now), now) for topic in self.topics]
-        old = (f for f in told if isinstance(f, Forecast) and abs(now - f.origin) > FORECAST_MAX_AGE)
+        old = (f for f in told if isinstance(f, Forecast) and now - f.origin > FORECAST_MAX_AGE + f.step)
         # one that is too old is what is planned by, so that its age is said and nobody is given up
         return next(old, None) or joined_forecast(told)
 

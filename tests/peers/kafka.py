@@ -91,6 +91,14 @@ def live_brokers(port: int, timeout_s: float = 1.0) -> int:
         return 0
 
 
+def _state(thread: Path) -> str:
+    """Return the letter of a thread's state; of one that has ended, that of a stopped one."""
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "T"
+
+
 class Kafka:
     """A cluster of real brokers in one folder.
 
@@ -198,12 +206,13 @@ class Kafka:
     def pause(self, node: int = 1) -> None:
         """Freeze a node (SIGSTOP): its connections stay, it says nothing.
 
-        The signal takes hold when one of its threads runs next; until then a busy machine lets it answer.
+        Each of its threads stops when it runs next; until then a busy machine lets it answer.
         """
         process = self.processes[node]
         process.send_signal(signal.SIGSTOP)
-        stat = Path(f"/proc/{process.pid}/stat")
-        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+        deadline = time.monotonic() + 60
+        while any(_state(thread) != "T" for thread in Path(f"/proc/{process.pid}/task").iterdir()):
+            assert process.poll() is None and time.monotonic() < deadline, f"node {node} does not freeze"
             time.sleep(0.001)
 
     def resume(self, node: int = 1) -> None:

@@ -200,6 +200,7 @@ def test_adopt_and_release_move_a_running_group_there_and_back(pool: Pool) -> No
 
 def test_racks_are_those_of_the_brokers_that_lead(kafka: Kafka, pool: Pool) -> None:
     pool.create(pool.topic, partitions=2)
+    pool.source.topics = (pool.topic, f"{pool.topic}-never-made")
     pool.wait(lambda: pool.source.racks() == {TopicPartition(pool.topic, p): "rack-1" for p in (0, 1)})
 
 

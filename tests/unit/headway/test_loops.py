@@ -254,7 +254,14 @@ def test_a_group_of_several_topics_is_planned_by_all_their_forecasts(application
     assert runner.latest_forecast("orders", NOW).reason == "returns: gate: error 40 %, the last value has 20 %"
 
     view.gates["returns"] = (True, ("good",))
-    view.forecasts["returns"] = replace(view.forecasts["returns"], origin=NOW - timedelta(hours=5))
+    fresh = view.forecasts["returns"]
+    long = replace(fresh, step=timedelta(minutes=30), origin=NOW - timedelta(minutes=29))
+    view.forecasts["returns"] = long  # of steps of half an hour, made this minute: its origin is the last whole one
+    view.forecasts["orders"] = replace(view.forecasts["orders"], origin=NOW - timedelta(minutes=29))
+    assert runner.latest_forecast("orders", NOW).topic == "orders", "of minutes, and 29 of them old"
+    view.forecasts["orders"] = replace(view.forecasts["orders"], origin=NOW + timedelta(minutes=1))
+    assert runner.latest_forecast("orders", NOW).topic == "orders+returns"
+    view.forecasts["returns"] = replace(fresh, origin=NOW - timedelta(hours=5))
     old = runner.latest_forecast("orders", NOW)
     assert old.topic == "returns", "a fresh one beside it does not make it young"
     target.scale("orders", 30, NOW)

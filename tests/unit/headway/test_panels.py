@@ -77,6 +77,15 @@ def test_members_that_nobody_saw_are_not_made_up(application, client):
     assert (day["member_hours"], day["reactive_member_hours"], day["rescales"]) == (12.0, 12.0, 0)
 
 
+def test_a_group_that_nobody_saw_has_no_hours_of_any_rule(application, client):
+    record(application, np.full((1, 1440), 600))
+    view = application.board.get("orders")
+    view.replicas.extend(ReplicaPoint(NOW - timedelta(hours=h), None, None) for h in (3, 2, 1))
+    fill(application, capacity_per_member=5.0)
+    day = next(g for g in client.get("/v1/overview").json()["groups"] if g["group"] == "orders")["day"]
+    assert (day["member_hours"], day["reactive_member_hours"]) == (None, None)
+
+
 def test_the_reactive_shadow_is_computed_where_nobody_ran_it(application, client):
     record(application, np.full((1, 1440), 600))
     fill(application, capacity_per_member=5.0)

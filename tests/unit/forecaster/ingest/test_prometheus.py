@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import numpy as np
 import pytest
 
@@ -115,10 +117,20 @@ def test_unknown_topics_and_exporters_are_refused_by_name(prometheus: Prometheus
         PrometheusSource(prometheus.url, exporter="burrow")
 
 
-def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
-    with pytest.raises(SourceRefused, match="holds no password") as refused:
-        PrometheusSource("http://ann:hunter2@127.0.0.1:9090")
-    assert "hunter2" not in str(refused.value)
+def test_a_password_in_the_address_is_sent_and_never_said() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers["authorization"])
+        return httpx.Response(503)
+
+    where = "http://ann:hunter%402@127.0.0.1:9090"
+    with closing(PrometheusSource(where, clock=lambda: NOW, transport=httpx.MockTransport(answer))) as reads:
+        with pytest.raises(SourceUnavailable) as away:
+            reads.read(["orders"], [])
+        assert reads.url == "http://127.0.0.1:9090"
+    assert set(asked) == {"Basic " + b64encode(b"ann:hunter@2").decode()}
+    assert "hunter" not in str(away.value)
 
 
 def test_a_dot_in_a_topic_is_a_dot_and_values_that_are_no_numbers_are_left_out(prometheus: Prometheus) -> None:
