@@ -114,9 +114,8 @@ def _from_prometheus(url: str, topic: str, since: str, step: str, selector: str,
         store_url(settings) as where,
         closing(open_series(settings, where)) as store,
     ):
-        say(
-            f"{source.url}: {topic} by {source.exporter_of([topic], now).name}, {since} back in steps of {grid.step_s} s"
-        )
+        exporter = source.exporter_of([topic], now).name
+        say(f"{source.url}: {topic} by {exporter}, {since} back in steps of {grid.step_s} s")
         done = backfill(store, source, topic, now - duration(since, "--since"), now, grid.step_s)
     cells = done.steps * done.partitions
     rows = round(done.known * cells)
