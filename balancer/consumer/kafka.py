@@ -133,6 +133,7 @@ class DataConsumer:
 
     def __init__(self, settings: WorkerSettings, client_id: str) -> None:
         self._settings = settings
+        self._client_id = client_id
         self._client = ck.Consumer(consumer_properties(settings, client_id))
         self._known: dict[str, int] = {}
         self._has_doubted = False
@@ -182,7 +183,10 @@ class DataConsumer:
     ) -> dict[TopicPartition, tuple[int, int | None, str]]:
         """Return (offset, leader epoch, metadata) of the partitions that have a commit; -1001 means none (K17).
 
-        Waits for stable offsets, and repeats while the coordinator moves (K49).
+        Waits for stable offsets, and repeats while the coordinator moves (K49). Offsets that a transaction holds back
+        for longer are read as they are committed: a lease is granted only when whoever had it has released it or is
+        fenced, so that its transactions have ended. What still holds them back came too late to be in any (seen with
+        Kafka 4.3: offsets of a frozen worker, pending for ever under an id that has no transaction).
 
         Raises
         ------
@@ -206,6 +210,9 @@ class DataConsumer:
         try:
             found = read(min(6.0, patience_s))
         except ck.KafkaException as silence:
+            if (past := self._held_back(wanted)) is not None:
+                log.warning("offsets of %d partitions are held back by a transaction that nobody ends", len(wanted))
+                return self._found(past)
             if not self._has_doubted and (no := self._why_no_offsets()) is not None:
                 raise no from silence
             self._has_doubted = True
@@ -213,12 +220,27 @@ class DataConsumer:
                 raise OffsetsUnread(f"committed offsets: {silence.args[0].name()}") from silence
             found = read(patience_s)
         self._has_doubted = False
-        for one in found:
+        return self._found(found)
+
+    def _held_back(self, wanted: list[Any]) -> list[Any] | None:
+        """Read what is committed past transactions; None if brokers do not answer that either."""
+        past = {**consumer_properties(self._settings, self._client_id), "isolation.level": "read_uncommitted"}
+        reader = ck.Consumer(past)
+        try:
+            return list(reader.committed(wanted, timeout=3.0))
+        except ck.KafkaException:
+            return None
+        finally:
+            reader.close()
+
+    @staticmethod
+    def _found(rows: list[Any]) -> dict[TopicPartition, tuple[int, int | None, str]]:
+        for one in rows:
             if one.error is not None:
                 raise in_our_words("reading committed offsets", one.error, 0)
         return {
             TopicPartition(one.topic, one.partition): (one.offset, one.leader_epoch, one.metadata or "")
-            for one in found
+            for one in rows
             if one.offset >= 0
         }
 

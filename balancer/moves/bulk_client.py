@@ -108,3 +108,41 @@ def listed_ids(properties: Mapping[str, Any], brokers: Iterable[int], patience: 
         with contextlib.suppress(Exception):
             client.close()
     return [str(one.transactional_id) for part in found.values() for one in part]
+
+
+def busy_places(properties: Mapping[str, Any], topic: str, patience: timedelta) -> set[int]:
+    """Return the partitions of a topic that transactions under way have written to; any failure is raised.
+
+    Raises
+    ------
+    NoWord
+        If the client cannot log in as the properties say.
+    """
+    client = bulk_client(properties, patience)
+    try:
+        listed = [one for part in client.list_transactions().values() for one in part]
+        under_way = [str(one.transactional_id) for one in listed if not str(one.state.value).startswith(_ENDED)]
+        told = client.describe_transactions(under_way) if under_way else {}
+    finally:
+        with contextlib.suppress(Exception):
+            client.close()
+    return {tp.partition for one in told.values() for tp in one.topic_partitions if tp.topic == topic}
+
+
+_ENDED = ("Empty", "Complete", "Dead")
+"""States of a transactional id whose transaction is over, markers and all."""
+
+
+def coordinator_partition(group: str, partitions: int) -> int:
+    """Return the partition of ``__consumer_offsets`` that keeps a group, as brokers choose it.
+
+    Examples
+    --------
+    >>> coordinator_partition("orders", 50)
+    17
+    """
+    hashed = 0
+    data = group.encode("utf-16-be")
+    for i in range(0, len(data), 2):
+        hashed = (31 * hashed + int.from_bytes(data[i : i + 2], "big")) & 0xFFFFFFFF
+    return (hashed & 0x7FFFFFFF) % partitions

@@ -9,7 +9,8 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import OffsetSpec
 
-from balancer.consumer import StartAt
+from balancer.consumer import StartAt, WorkerSettings
+from balancer.consumer.kafka import DataConsumer
 from balancer.leases.base import EPOCH_LEAP, Owner, StartRule, transactional_id
 from balancer.leases.notes import commit_metadata
 from balancer.moves.kafka import BrokersSilent, FenceFailed, PlannedGroup
@@ -196,6 +197,36 @@ def test_adopt_and_release_move_a_running_group_there_and_back(pool: Pool) -> No
     got += pool.drain_ordinary(again, 20)
     again.close()
     assert sorted(got) == sorted([f"{x}{i}" for x in "abc" for i in range(20)])
+
+
+def test_offsets_that_a_transaction_holds_back_are_waited_for_only_while_it_is_under_way(
+    kafka: Kafka, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.create(pool.topic, partitions=1)
+    where = TopicPartition(pool.topic, 0)
+    reader = ck.Consumer({"bootstrap.servers": pool.bootstrap, "group.id": pool.group, "enable.auto.commit": False})
+    reader.commit(offsets=[ck.TopicPartition(pool.topic, 0, 5)], asynchronous=False)
+    other = ck.Producer({"bootstrap.servers": pool.bootstrap, "transactional.id": f"{pool.group}-somebody"})
+    other.init_transactions(60)
+    other.begin_transaction()
+    rows, group = [ck.TopicPartition(pool.topic, 0, 9)], reader.consumer_group_metadata()
+    other.send_offsets_to_transaction(rows, group, 60)
+    pool.source.stable_s = 1.0
+    with pytest.raises(ck.KafkaException):  # it may still commit: nothing is founded on what it would change
+        pool.source.commits()
+    # a transaction that nobody ends has no entry among those under way
+    monkeypatch.setattr(pool.source, "_somebody_commits", lambda: False)
+    assert {tp: c.offset for tp, c in pool.source.commits().items()} == {where: 5}
+    monkeypatch.undo()
+    settings = WorkerSettings(
+        group=pool.group, topics=(pool.topic,), bootstrap_servers=pool.bootstrap, output_topic=pool.out
+    )
+    worker = DataConsumer(settings, "held-back")  # whoever had its lease is fenced
+    assert worker.committed([where], 3.0)[where][0] == 5
+    worker.close()
+    other.abort_transaction(60)
+    pool.wait(lambda: {tp: c.offset for tp, c in pool.source.commits().items()} == {where: 5})
+    reader.close()
 
 
 def test_racks_are_those_of_the_brokers_that_lead(kafka: Kafka, pool: Pool) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,25 @@ def test_ids_that_cannot_be_listed_close_act() -> None:
     (doubt,) = doubts(BrokerFacts(3, unlisted="ssl.keystore.location: no word"))
     assert doubt.closes
     assert "ssl.keystore.location" in doubt.what
+
+
+def test_only_transactions_under_way_make_a_partition_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace as Some
+
+    from balancer.moves import bulk_client
+
+    states = {"a": "Ongoing", "b": "Empty", "c": "CompleteAbort", "d": "PrepareCommit", "e": "CompleteCommit"}
+    places = {"a": [("__consumer_offsets", 3), ("orders", 0)], "d": [("__consumer_offsets", 7)]}
+
+    class Client:
+        def list_transactions(self) -> dict[int, list[Any]]:
+            return {1: [Some(transactional_id=name, state=Some(value=state)) for name, state in states.items()]}
+
+        def describe_transactions(self, names: list[str]) -> dict[str, Any]:
+            assert names == ["a", "d"]
+            return {n: Some(topic_partitions=[Some(topic=t, partition=p) for t, p in places[n]]) for n in names}
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(bulk_client, "bulk_client", lambda properties, patience: Client())
+    assert bulk_client.busy_places(HERE, "__consumer_offsets", timedelta(seconds=1)) == {3, 7}
