@@ -30,9 +30,8 @@ _WORDS = {
     "ssl.key.password": "ssl_password",
     "ssl.crl.location": "ssl_crlfile",
     "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
-    "ssl.cipher.suites": "ssl_ciphers",
 }
-_IGNORED = ("ssl.curves.list", "ssl.sigalgs.list")
+_IGNORED = ("ssl.cipher.suites", "ssl.curves.list", "ssl.sigalgs.list")
 """What narrows a handshake and lets nobody in: the brokers choose among what the client offers without it."""
 _ACCESS = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -37,7 +37,6 @@ _WORDS = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
     "ssl.crl.location": "ssl_crlfile",
-    "ssl.cipher.suites": "ssl_ciphers",
 }
 _IGNORED = ("socket.timeout.ms", "request.timeout.ms", "socket.keepalive.enable", "metadata.max.age.ms", "debug")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -148,8 +148,8 @@ def test_ids_are_listed_with_the_workers_own_login_or_doctor_says_why_not(
     assert source.transactional_ids() == {f"headway.{pool.group}.7": 7}
     source.close()
 
-    unknown = {"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"}  # means nothing here, and kafka-python has no word
+    unknown = {"sasl.kerberos.service.name": "kafka"}  # means nothing here, and kafka-python has no word
     (doubt,) = (d for d in doubts(inspect(properties | unknown, pool.group, [pool.topic])) if d.closes)
-    assert "ssl.cipher.suites" in doubt.what
-    with pytest.raises(FenceFailed, match=r"ssl\.cipher\.suites"):
+    assert "sasl.kerberos.service.name" in doubt.what
+    with pytest.raises(FenceFailed, match=r"sasl\.kerberos\.service\.name"):
         PlannedGroup(kafka.login_bootstrap, pool.group, [pool.topic], known | unknown).transactional_ids()
