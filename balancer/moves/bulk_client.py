@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -92,6 +92,16 @@ def bulk_client(properties: Mapping[str, Any], patience: timedelta) -> KafkaAdmi
     return KafkaAdminClient(**bulk_options(properties), request_timeout_ms=wait_ms, bootstrap_timeout_ms=wait_ms)
 
 
+@contextlib.contextmanager
+def _opened(properties: Mapping[str, Any], patience: timedelta) -> Iterator[KafkaAdminClient]:
+    client = bulk_client(properties, patience)
+    try:
+        yield client
+    finally:
+        with contextlib.suppress(Exception):
+            client.close()
+
+
 def listed_ids(properties: Mapping[str, Any], brokers: Iterable[int], patience: timedelta) -> list[str]:
     """Return the transactional ids that these brokers know; any failure is raised, since what is unknown may be alive.
 
@@ -100,12 +110,8 @@ def listed_ids(properties: Mapping[str, Any], brokers: Iterable[int], patience: 
     NoWord
         If the client cannot log in as the properties say.
     """
-    client = bulk_client(properties, patience)
-    try:
+    with _opened(properties, patience) as client:
         found = client.list_transactions(broker_ids=sorted(brokers))
-    finally:
-        with contextlib.suppress(Exception):
-            client.close()
     return [str(one.transactional_id) for part in found.values() for one in part]
 
 
@@ -117,14 +123,10 @@ def busy_places(properties: Mapping[str, Any], topic: str, patience: timedelta) 
     NoWord
         If the client cannot log in as the properties say.
     """
-    client = bulk_client(properties, patience)
-    try:
+    with _opened(properties, patience) as client:
         listed = [one for part in client.list_transactions().values() for one in part]
         under_way = [str(one.transactional_id) for one in listed if not str(one.state.value).startswith(_ENDED)]
         told = client.describe_transactions(under_way) if under_way else {}
-    finally:
-        with contextlib.suppress(Exception):
-            client.close()
     return {tp.partition for one in told.values() for tp in one.topic_partitions if tp.topic == topic}
 
 
@@ -137,11 +139,12 @@ def coordinator_partition(group: str, partitions: int) -> int:
 
     Examples
     --------
-    >>> coordinator_partition("orders", 50)
-    17
+    >>> coordinator_partition("orders", 50), coordinator_partition("payments", 50)
+    (31, 13)
     """
     hashed = 0
     data = group.encode("utf-16-be")
     for i in range(0, len(data), 2):
         hashed = (31 * hashed + int.from_bytes(data[i : i + 2], "big")) & 0xFFFFFFFF
-    return (hashed & 0x7FFFFFFF) % partitions
+    signed = hashed - (1 << 32) if hashed >= 1 << 31 else hashed
+    return abs(signed) % partitions  # as Java's: the sign is dropped, not its bit

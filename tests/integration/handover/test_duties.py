@@ -13,7 +13,8 @@ from balancer.consumer import StartAt, WorkerSettings
 from balancer.consumer.kafka import DataConsumer
 from balancer.leases.base import EPOCH_LEAP, Owner, StartRule, transactional_id
 from balancer.leases.notes import commit_metadata
-from balancer.moves.kafka import BrokersSilent, FenceFailed, PlannedGroup
+from balancer.moves.bulk_client import busy_places, coordinator_partition
+from balancer.moves.kafka import OFFSETS, BrokersSilent, FenceFailed, PlannedGroup
 from forecaster.topics import TopicPartition
 from tests.integration.handover.pool import QUIET, Pool, echo
 from tests.peers.kafka import Kafka
@@ -211,6 +212,15 @@ def test_offsets_that_a_transaction_holds_back_are_waited_for_only_while_it_is_u
     other.begin_transaction()
     rows, group = [ck.TopicPartition(pool.topic, 0, 9)], reader.consumer_group_metadata()
     other.send_offsets_to_transaction(rows, group, 60)
+    # groups whose hashes are above and below zero: brokers say where each one's offsets were written
+    names = [pool.group, *(f"{pool.group}-{n}" for n in range(6))]
+    for name in names[1:]:
+        one = ck.Consumer({"bootstrap.servers": pool.bootstrap, "group.id": name})
+        other.send_offsets_to_transaction(rows, one.consumer_group_metadata(), 60)
+        one.close()
+    count = len(pool.admin.list_topics(OFFSETS, timeout=30).topics[OFFSETS].partitions)
+    places = busy_places({"bootstrap.servers": pool.bootstrap}, OFFSETS, timedelta(seconds=30))
+    assert places == {coordinator_partition(name, count) for name in names}
     pool.source.stable_s = 1.0
     with pytest.raises(ck.KafkaException):  # it may still commit: nothing is founded on what it would change
         pool.source.commits()
