@@ -357,7 +357,7 @@ def assemble(
         jobs.every("record", None, step, recording.job)
     if read_settings is not None:
         jobs.every("groups", None, REFRESH_EVERY, roster.refresh)
-    lead_topics(settings, jobs)
+    lead_topics(settings, app.board, jobs)
     app.jobs, app.discover, app.posts = jobs, roster.discover, posts
     app.moves = lambda group: moves_of(app.settings, group)
     app.what_if = lambda group, changes, now: roster.entries[group].runner.what_if(changes, now)

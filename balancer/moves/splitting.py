@@ -108,6 +108,7 @@ class TopicLeader:
         """Records of producers without transactions that landed behind a switch."""
         self.alarms: list[str] = []
         """What people should look at: unregistered producers, data loss."""
+        self.on_alarm: Callable[[str], None] = lambda text: None
         self.on_step: Callable[[SlotTable, SlotTable], None] = lambda before, after: None
         """Called with each table that was committed."""
 
@@ -226,6 +227,7 @@ class TopicLeader:
         if text not in self.alarms:
             log.error("%s", text)
             self.alarms = [*self.alarms[-99:], text]
+            self.on_alarm(text)
 
     # -- what was asked for -------------------------------------------------------------------------------------
     def _accept(self) -> None:

@@ -15,6 +15,7 @@ from balancer.routing.base import RouteStore, SplitRequest
 from balancer.routing.errors import RouteStoreUnavailable
 from headway.configuration.sections import TopicSettings
 from headway.configuration.settings import Settings
+from headway.consumers.split_alarms import SplitAlarms
 from headway.errors import HeadwayError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from balancer.moves.splitting import TopicLeader
     from balancer.routing.producer import RoutedProducer
     from balancer.routing.table import SlotTable
+    from headway.status.board import Board
     from headway.work.jobs import Jobs
 
 
@@ -166,13 +168,18 @@ def gate_lanes(settings: Settings, group: str, topics: tuple[str, ...], mover: M
     gates.listen()
 
 
-def lead_topics(settings: Settings, jobs: Jobs) -> None:
-    """Have the leaders of all routed topics run beside the jobs; whoever is first leads, the others stand by."""
+def lead_topics(settings: Settings, board: Board, jobs: Jobs) -> None:
+    """Have the leaders of all routed topics run beside the jobs; whoever is first leads, the others stand by.
+
+    What a leader finds wrong is a problem of the topic's groups.
+    """
     if not settings.kafka.bootstrap_servers or settings.store_url() is None:
         return
-    for topic in settings.topics:
-        leader = open_leader(settings, topic)
+    for topic, own in settings.topics.items():
+        leader, alarms = open_leader(settings, topic), SplitAlarms(board, topic, own.groups)
+        leader.on_alarm = alarms
         jobs.beside(lambda leader=leader: leader.start() and None, leader.stop)  # type: ignore[misc]
+        jobs.beside(lambda: None, alarms.close)
 
 
 @contextmanager
