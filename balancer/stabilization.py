@@ -154,41 +154,41 @@ def stabilize(
     def answer(replicas: int, *reasons: str) -> Stabilized:
         return Stabilized(replicas, reasons, remembered)
 
-    if not low <= current <= high:
-        bound = f"min_replicas={low}" if current < low else f"max_replicas={high}"
-        return answer(min(max(max(current, clipped) if current < low else current, low), high), f"within {bound}")
+    if current > high:
+        return answer(high, f"within max_replicas={high}")
+    if current < low:
+        return answer(clipped, f"within min_replicas={low}")
     if clipped == current:
         return answer(current)
-    spent = sum(c.at > now - DAY for c in remembered.changes)
-    left = policy.rescales_per_day - spent
+    left = policy.rescales_per_day - len(remembered.changes)
     last = remembered.changes[-1].at if remembered.changes else None
     cooling = last is not None and now < last + policy.cooldown
     if clipped > current:
+        if urgent and left <= 0:
+            return answer(clipped, _over_budget(policy, "climbs all the same: records are late"))
         if urgent:
-            return answer(
-                clipped, *(() if left > 0 else (_over_budget(policy, "climbs all the same: records are late"),))
-            )
+            return answer(clipped)
         if cooling:
             return answer(current, f"no second change within the cooldown of {_seconds(policy.cooldown)}")
         if left <= 0:
             return answer(current, _over_budget(policy, "a climb that is not urgent waits"))
         return answer(clipped)
-    target = _highest_wish(remembered, now, policy.scale_down_dwell)
+    dwell = policy.scale_down_dwell
+    target = _highest_wish(remembered, now, dwell)
     if target is None or target >= current:
-        wait = f"fewer than {current} must be wanted for {_seconds(policy.scale_down_dwell)}"
+        wait = f"fewer than {current} must be wanted for {_seconds(dwell)}"
         return answer(current, f"{current - clipped} members less wait: {wait}")
-    if last is not None and now < last + policy.scale_down_dwell:
-        return answer(
-            current, f"{current - target} members less wait: {_seconds(policy.scale_down_dwell)} from the last change"
-        )
+    if last is not None and now < last + dwell:
+        return answer(current, f"{current - target} members less wait: {_seconds(dwell)} from the last change")
     if backlog_falls:
         return answer(current, f"{current - target} members less wait until the backlog is worked off")
     if cooling:
         return answer(current, f"no second change within the cooldown of {_seconds(policy.cooldown)}")
     if left <= 1:  # a fall is followed by a climb: keep one for it
         return answer(current, _over_budget(policy, "a fall waits"))
-    kept = "" if target == clipped else f"{target} members stay: so many were wanted within the last "
-    return answer(target, *((kept + _seconds(policy.scale_down_dwell),) if kept else ()))
+    if target > clipped:
+        return answer(target, f"{target} members stay: so many were wanted within the last {_seconds(dwell)}")
+    return answer(target)
 
 
 def changed(history: ScalingHistory, at: datetime, before: int, after: int) -> ScalingHistory:
@@ -250,9 +250,7 @@ def _remember(history: ScalingHistory, wish: Wish, dwell: timedelta) -> ScalingH
     first = 0
     while first + 1 < len(wishes) and wishes[first + 1].at <= edge:
         first += 1
-    changes = history.changes
-    if changes and changes[0].at <= wish.at - DAY:
-        changes = tuple(c for c in changes if c.at > wish.at - DAY)
+    changes = tuple(c for c in history.changes if c.at > wish.at - DAY)
     return ScalingHistory((*wishes[first:], wish), changes, history.moves)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.assignment import assign, leavers
+from balancer.assignment import AssignmentResult, assign, leavers
 from balancer.group import Member
 from balancer.movement import difference, worth_moving
 from forecaster.topics import TopicPartition
@@ -198,3 +199,125 @@ def test_each_reason_for_a_move_is_told_once():
     assert over.reasons == ("a would carry 150 % of its capacity",)
     level = assign(dict.fromkeys(P[:4], 22.0), [Member("a", tuple(P[:4])), Member("b")], capacity=100.0, skew_limit=1.5)
     assert level.reasons == ("the busiest member was above 1.5 times the mean",)
+
+
+def test_what_is_refused_says_which_and_why():
+    for loads, group, capacity, line in (
+        ({P[0]: 1.0}, [Member("a"), Member("b", draining=True), Member("a")], 1.0, "two members share an id"),
+        ({P[0]: 1.0}, [], 1.0, "nobody may own a partition: every member is draining or there is none"),
+        ({P[0]: 1.0}, team([0], [0]), 1.0, "orders:0 is owned by m0 and by m1"),
+        ({P[0]: math.inf}, team([0]), 1.0,
+         "the load of orders:0 is inf; it must be finite and not negative, None if unknown"),
+        ({P[0]: 1.0}, team([0]), math.inf, "the capacity of m0 is inf; it must be a positive number of records/s"),
+        ({P[0]: 1.0}, [Member("a"), Member("b", capacity=-1.0)], 1.0,
+         "the capacity of b is -1.0; it must be a positive number of records/s"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError) as refused:
+            assign(loads, group, capacity=capacity)
+        assert str(refused.value) == line
+
+
+def test_small_figures_are_figures():
+    result = assign({P[0]: 0.25, P[1]: 0.0}, team([0, 1]), capacity=0.5)
+    assert (result.utilization, result.hot, result.moves) == ({"m0": 0.5}, (), ())
+
+
+def test_a_result_is_priced_in_members_and_bounded():
+    loads = {P[0]: 90.0, P[1]: 60.0, P[2]: 40.0, P[3]: 5.0}
+    leaver = Member("b", (P[1], P[2]), draining=True)
+    result = assign(loads, [Member("a", (P[0],)), leaver, Member("c"), Member("d")], capacity=200.0)
+    assert result.assignment == {"a": (P[0],), "b": (), "c": (P[1],), "d": (P[2], P[3])}
+    assert result.rscore == pytest.approx(0.5)  # 60 and 40 stop; what nobody owned stops nobody
+    assert result.utilization == pytest.approx({"a": 0.45, "c": 0.3, "d": 0.225})
+    assert result.skew == pytest.approx(0.45 / 0.325)
+    assert (result.lower_bound, result.hot, result.hold) == (1, (), False)
+    assert result.reasons == ("1 partitions had no owner", "b gives everything away")
+
+
+def test_members_that_say_their_own_capacity_are_priced_in_the_fastest():
+    group = [Member("slow", (P[0], P[1]), capacity=50.0), Member("fast", capacity=200.0)]
+    result = assign({P[0]: 30.0, P[1]: 40.0}, group, capacity=None)
+    stopped = sum({P[0]: 30.0, P[1]: 40.0}[m.partition] for m in result.moves)
+    assert stopped > 0 and result.rscore == pytest.approx(stopped / 200.0)
+    assert not result.hold
+
+
+def test_a_partition_that_fills_a_member_is_not_hot_and_an_unknown_one_never_is():
+    group = team([0], [1], [2])
+    assert assign({P[0]: 100.0, P[1]: 1.0, P[2]: 1.0}, group, capacity=100.0).hot == ()
+    assert assign({P[0]: 100.1, P[1]: 1.0, P[2]: 1.0}, group, capacity=100.0).hot == (P[0],)
+    assert assign({P[0]: 300.0, P[1]: None, P[2]: 300.0}, group, capacity=100.0).hot == (P[0], P[2])
+    mixed = [replace(group[0], capacity=120.0), group[1], group[2]]
+    assert assign({P[0]: 110.0, P[1]: 1.0, P[2]: 1.0}, mixed, capacity=100.0).hot == ()
+
+
+def test_an_unknown_load_counts_as_the_mean_of_the_known_ones_where_it_must_be_placed():
+    group = team([0], [1])
+    loads = {P[0]: 60.0, P[1]: 10.0, P[2]: None, P[3]: None}
+    result = assign(loads, group, capacity=1000.0)
+    assert result.reasons == (
+        "2 partitions had no owner", "the load of orders:2, orders:3 is not known: they stay where they are",
+    )  # fmt: skip
+    assert result.utilization == pytest.approx({"m0": 0.06, "m1": 0.08})
+    assert result.rscore == 0.0
+    nothing = assign(dict.fromkeys(P[:4]), team([], []), capacity=4.0)
+    assert nothing.utilization == {"m0": 0.5, "m1": 0.5}  # of nothing known, all count one
+
+
+def test_without_a_capacity_what_has_no_owner_is_spread_by_load():
+    group = [Member("a", (P[0],)), Member("b"), Member("c", draining=True), Member("d")]
+    loads = {P[0]: 0.9, P[1]: 0.5, P[2]: 0.2, P[3]: 0.2}
+    result = assign(loads, group, capacity=None)
+    assert result.assignment == {"a": (P[0],), "b": (P[1],), "c": (), "d": (P[2], P[3])}
+    assert (result.utilization, result.skew, result.rscore, result.lower_bound) == ({}, None, None, None)
+    assert result.hold
+    assert result.reasons == ("3 partitions had no owner", "the capacity of a is not known: hold what is owned")
+    known = [replace(m, capacity=None if m.draining else 9.0) for m in group]
+    assert not assign(loads, known, capacity=None).hold  # who leaves needs no capacity
+
+
+def test_the_bare_assignment_is_the_same_without_its_explanation():
+    loads = {P[0]: 90.0, P[1]: 60.0, P[2]: 40.0, P[3]: None}
+    for capacity in (100.0, None):
+        told = assign(loads, team([0, 1], [], [2]), capacity=capacity)
+        bare = assign(loads, team([0, 1], [], [2]), capacity=capacity, explain=False)
+        assert bare == AssignmentResult(told.assignment, told.moves, None, None, {}, (), (), told.hold)
+
+
+def test_what_is_tolerated_unless_said_otherwise():
+    def moved(loads, **kwargs):
+        return bool(assign(loads, team([0, 1], [2, 3]), capacity=100.0, **kwargs).moves)
+
+    level = {P[0]: 50.0, P[1]: 22.0, P[2]: 24.0, P[3]: 24.0}  # 72 over a mean of 60: 1.2
+    tilted = {P[0]: 40.0, P[1]: 40.0, P[2]: 15.0, P[3]: 20.0}  # 80 over 57.5: 1.39
+    assert not moved(level)
+    assert moved(tilted)
+    assert not moved(tilted, skew_limit=1.5)
+    assert not moved(tilted, move_budget=0)
+
+
+def test_skew_is_unknown_where_nothing_flows():
+    assert assign(dict.fromkeys(P[:2], 0.0), team([0], [1]), capacity=1.0).skew is None
+    assert assign({P[0]: 0.3, P[1]: 0.1}, team([0], [1]), capacity=1.0).skew == pytest.approx(1.5)
+
+
+def test_racks_count_only_where_both_sides_name_one():
+    loads, empty = dict.fromkeys(P[:2], 50.0), [Member("a1"), Member("b1")]
+    plain = assign(loads, empty, capacity=100.0).assignment
+    assert assign(loads, empty, capacity=100.0, racks={P[0]: "b"}).assignment == plain
+    some = [Member("a1"), Member("b1", rack="b")]
+    assert assign(loads, some, capacity=100.0, racks={P[0]: "b"}).assignment == {"a1": (P[1],), "b1": (P[0],)}
+    assert assign(loads, some, capacity=100.0, racks={P[0]: "z"}).assignment == plain
+
+
+def test_a_draining_member_is_no_reason_of_balance():
+    group = [Member("a", (P[0],), draining=True), Member("b", (P[1],))]
+    result = assign({P[0]: 500.0, P[1]: 60.0}, group, capacity=100.0)
+    assert result.reasons == ("a gives everything away",)
+    full = assign(dict.fromkeys(P[:4], 25.0), team(range(4), []), capacity=100.0)
+    assert full.reasons == ("the busiest member was above 1.25 times the mean",)  # full is not over
+
+
+def test_who_owns_nothing_leaves_first_and_of_the_idle_who_stops_least():
+    owner = np.array([0, 0, 1, -1])
+    assert leavers(np.array([0.0, 0.0, 0.0, 9.0]), np.full(3, 1.0), owner, 3).tolist() == [2, 1, 0]

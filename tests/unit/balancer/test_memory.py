@@ -1,5 +1,7 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +69,31 @@ def test_a_promise_falls_due_for_a_minute_and_is_forgotten_after_two():
     memory = PlannerMemory(promises=((at(0), 5.0), (at(1), 6.0)))
     assert [memory.due(at(m)) for m in (-0.1, 0, 0.9, 1, 1.9, 2)] == [None, 5.0, 5.0, 6.0, 6.0, None]
     assert memory.promises_with(at(2), at(4), 7.0) == ((at(1), 6.0), (at(4), 7.0))
+
+
+def test_what_happens_at_the_instant_itself_has_happened():
+    history = ScalingHistory((Wish(NOON, 3),), (Change(NOON, 2, 3),), ((NOON, 1),))
+    memory = PlannerMemory(history=history, rates=((NOON, 7.0),), log_margin=0.3, last_good=4)
+    assert memory.until(NOON) is memory
+    earlier = memory.until(NOON - timedelta(microseconds=1))
+    assert earlier == PlannerMemory()
+
+
+@pytest.mark.parametrize("ahead", ["wishes", "changes", "moves", "rates"])
+def test_one_thing_ahead_of_the_clock_is_enough_to_forget_what_it_taught(ahead):
+    history = ScalingHistory((Wish(NOON, 3),), (Change(NOON, 2, 3),), ((NOON, 1),))
+    past = PlannerMemory(history=history, rates=((NOON, 7.0),))
+    one = {"wishes": Wish(at(1), 3), "changes": Change(at(1), 2, 3), "moves": (at(1), 1), "rates": (at(1), 7.0)}[ahead]
+    if ahead == "rates":
+        memory = replace(past, rates=(*past.rates, one))
+    else:
+        memory = replace(past, history=replace(history, **{ahead: (*getattr(history, ahead), one)}))
+    assert replace(memory, promises=((at(2), 5.0),), log_margin=0.3, last_good=4, last_lag=5).until(NOON) == past
+
+
+def test_a_minute_is_named_by_its_beginning():
+    memory = PlannerMemory().saw(NOON + timedelta(seconds=42, microseconds=7), 5.0)
+    assert memory.rates == ((NOON, 5.0),)
+    assert memory.saw(NOON + timedelta(seconds=59, microseconds=999_999), 6.0) is memory
+    assert memory.saw(at(1), 6.0).rates == ((NOON, 5.0), (at(1), 6.0))
+    assert memory.rates_with(at(1) + timedelta(seconds=3), 6.0) == ((NOON, 5.0), (at(1), 6.0))

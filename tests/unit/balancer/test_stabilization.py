@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,9 +141,16 @@ def test_a_clock_that_went_back_vouches_for_nothing():
 
 def test_limits_that_changed_are_kept_at_once():
     low, high = ScalingPolicy(min_replicas=6), ScalingPolicy(max_replicas=3)
-    assert stabilize(2, 4, START, ScalingHistory(), low).replicas == 6
-    assert stabilize(9, 4, START, ScalingHistory(), high).replicas == 3
-    assert stabilize(9, 0, START, ScalingHistory(), low).replicas == 9
+    for wanted, current, policy, size, reason in (
+        (2, 4, low, 6, "within min_replicas=6"),
+        (9, 0, low, 9, "within min_replicas=6"),
+        (9, 4, high, 3, "within max_replicas=3"),
+        (1, 4, high, 3, "within max_replicas=3"),  # what is wanted waits for its dwell like any other fall
+    ):
+        answer = stabilize(wanted, current, START, ScalingHistory(), policy)
+        assert (answer.replicas, answer.reasons) == (size, (reason,))
+    assert stabilize(6, 6, START, ScalingHistory(), low).reasons == ()
+    assert stabilize(3, 3, START, ScalingHistory(), high).reasons == ()
 
 
 def test_move_budget_counts_an_hour():
@@ -175,3 +183,96 @@ def test_moves_are_remembered_for_an_hour_beside_everything_else():
     assert (later.wishes, later.changes) == (history.wishes, history.changes)
     assert later.moves == ((START + MINUTE, 2), (START + 60 * MINUTE, 7))
     assert moved(history, START + 60 * MINUTE, 0).moves == ((START + MINUTE, 2),)
+
+
+def ago(*wishes, changes=()):
+    """History of wishes (minutes ago, members) and of changes by one (minutes ago)."""
+    return ScalingHistory(
+        tuple(Wish(START - minutes * MINUTE, n) for minutes, n in wishes),
+        tuple(Change(START - minutes * MINUTE, 3, 4) for minutes in changes),
+    )
+
+
+QUIET = ((3, 2), (2, 2), (1, 2))  # a dwell of two minutes is covered, and nothing more than two was wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "history", "now_is", "size", "reason"),
+    [
+        (4, ago(), {}, 4, None),
+        (5, ago(), {}, 5, None),
+        (70, ago(), {}, 64, None),
+        (5, ago(changes=(2.99,)), {}, 4, "no second change within the cooldown of 180 s"),
+        (5, ago(changes=(3,)), {}, 5, None),
+        (5, ago(changes=(2,)), {"urgent": True}, 5, None),
+        (5, ago(changes=(90, 80)), {}, 5, None),
+        (5, ago(changes=(90, 80, 70)), {}, 4, "3 changes a day are used up; a climb that is not urgent waits"),
+        (5, ago(changes=(1440, 80, 70)), {}, 5, None),  # a day ago is no more within the day
+        (5, ago(changes=(1439.9, 80, 70)), {}, 4, "3 changes a day are used up; a climb that is not urgent waits"),
+        (5, ago(changes=(90, 80)), {"urgent": True}, 5, None),
+        (5, ago(changes=(90, 80, 70)), {"urgent": True}, 5,
+         "3 changes a day are used up; climbs all the same: records are late"),
+        (1, ago((1, 1)), {}, 4, "3 members less wait: fewer than 4 must be wanted for 120 s"),
+        (1, ago((1.99, 1), (1, 1)), {}, 4, "3 members less wait: fewer than 4 must be wanted for 120 s"),
+        (1, ago((2, 1), (1, 1)), {}, 1, None),
+        (0, ago((2, 1), (1, 1)), {}, 1, None),
+        (1, ago((3, 4), (2, 1), (1, 1)), {}, 1, None),  # what was wanted before the dwell counts no more
+        (1, ago((3, 1), (1, 4)), {}, 4, "3 members less wait: fewer than 4 must be wanted for 120 s"),
+        (1, ago((3, 1), (1, 3)), {}, 3, "3 members stay: so many were wanted within the last 120 s"),
+        (2, ago(*QUIET), {}, 2, None),
+        (2, ago(*QUIET, changes=(1.99,)), {}, 4, "2 members less wait: 120 s from the last change"),
+        (2, ago(*QUIET, changes=(2,)), {}, 4, "no second change within the cooldown of 180 s"),
+        (2, ago(*QUIET, changes=(3,)), {}, 2, None),
+        (2, ago(*QUIET), {"backlog_falls": True}, 4, "2 members less wait until the backlog is worked off"),
+        (2, ago(*QUIET, changes=(90,)), {}, 2, None),
+        (2, ago(*QUIET, changes=(90, 80)), {}, 4, "3 changes a day are used up; a fall waits"),
+    ],
+)  # fmt: skip
+def test_every_answer_says_what_it_waits_for(wanted, history, now_is, size, reason):
+    policy = ScalingPolicy(scale_down_dwell=2 * MINUTE, cooldown=3 * MINUTE, rescales_per_day=3)
+    answer = stabilize(wanted, 4, START, history, policy, **now_is)
+    assert (answer.replicas, answer.reasons) == (size, () if reason is None else (reason,))
+
+
+@pytest.mark.parametrize(
+    ("dwell_s", "gap_s", "falls"),
+    [(600, 300, True), (600, 300.1, False), (120, 120, True), (180, 120, True), (180, 120.1, False)],
+)
+def test_only_a_planner_that_looked_often_enough_vouches_for_a_dwell(dwell_s, gap_s, falls):
+    policy = ScalingPolicy(scale_down_dwell=timedelta(seconds=dwell_s))
+    ticks = [START - timedelta(seconds=s) for s in (dwell_s + 1, dwell_s, gap_s) if s >= gap_s]
+    while ticks[-2] < ticks[-1] - MINUTE:  # looked every minute until the gap began
+        ticks.insert(-1, ticks[-2] + MINUTE)
+    history = ScalingHistory(tuple(Wish(at, 2) for at in ticks))
+    assert (stabilize(2, 4, START, history, policy).replicas == 2) is falls
+
+
+def test_a_dwell_of_nothing_falls_at_once_whatever_was_wanted_before():
+    policy = ScalingPolicy(scale_down_dwell=timedelta(0))
+    assert stabilize(2, 4, START, ago((1, 4)), policy).replicas == 2
+    assert stabilize(2, 4, START, ago(), policy).replicas == 2
+
+
+def test_what_is_remembered_is_the_dwell_and_the_wish_that_vouches_for_its_beginning():
+    policy = ScalingPolicy(scale_down_dwell=2 * MINUTE, max_replicas=9)
+    history = ago((4, 1), (3, 2), (2, 3), (1, 4), changes=(1440, 1439))
+    history = ScalingHistory(history.wishes, history.changes, ((START - MINUTE, 5),))
+    after = stabilize(70, 5, START, history, policy).history
+    assert after.wishes == (*history.wishes[2:], Wish(START, 9))
+    assert (after.changes, after.moves) == (history.changes[1:], history.moves)
+    assert stabilize(6, 5, START + 30 * timedelta(seconds=1), after, policy).history.wishes[0] == history.wishes[2]
+
+
+def test_of_two_wishes_at_one_instant_the_later_one_counts():
+    policy = ScalingPolicy(scale_down_dwell=2 * MINUTE)
+    first = stabilize(9, 4, START, ago((1, 3)), policy).history
+    again = stabilize(3, 4, START, first, policy).history
+    assert again.wishes == (Wish(START - MINUTE, 3), Wish(START, 3))
+
+
+def test_changes_are_remembered_for_a_day_beside_everything_else():
+    history = ScalingHistory((Wish(START, 3),), (Change(START, 2, 5), Change(START + MINUTE, 5, 6)), ((START, 4),))
+    later = changed(history, START + timedelta(days=1), 6, 7)
+    assert (later.wishes, later.moves) == (history.wishes, history.moves)
+    assert later.changes == (history.changes[1], Change(START + timedelta(days=1), 6, 7))
+    assert changed(history, START + timedelta(days=1), 6, 6) is history

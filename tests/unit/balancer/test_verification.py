@@ -1,12 +1,13 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.actuators.base import Actuation, ActuationState
+from balancer.actuation import Actuation, ActuationState
 from balancer.group import GroupSnapshot, Member, PartitionState
-from balancer.verification import verify
+from balancer.verification import Verdict, verify
 from forecaster.topics import GroupId, TopicPartition
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -18,12 +19,13 @@ def asked(replicas, previous=1):
     return Actuation(ORDERS, NOON, replicas, previous, ActuationState.PENDING)
 
 
-def seen(owned, after_s=60, partitions=12, ready=True):
+def seen(owned, after_s=60, partitions=12, ready=True, draining=0):
+    """Members that own so many partitions each; the first ``draining`` of them are on their way out."""
     members, first = [], 0
     for i, count in enumerate(owned):
         mine = tuple(TopicPartition("orders", p) for p in range(first, first + count))
         first += count
-        members.append(Member(f"m{i}", mine, ready=ready))
+        members.append(Member(f"m{i}", mine, ready=ready, draining=i < draining))
     states = {TopicPartition("orders", p): PartitionState(0, 1.0) for p in range(partitions)}
     return GroupSnapshot(ORDERS, NOON + timedelta(seconds=after_s), len(owned), tuple(members), states)
 
@@ -49,17 +51,56 @@ def test_a_scale_down_is_effective_when_the_surplus_is_gone_and_measures_no_lead
     assert (done.actuation.state, done.lead_time) == (ActuationState.EFFECTIVE, None)
 
 
-def test_members_that_start_are_not_ready():
-    assert "0 of 2 members are ready" in verify(asked(2), seen([6, 6], ready=False), PATIENCE).actuation.detail
+@pytest.mark.parametrize("previous", [None, 2])
+def test_only_a_climb_from_a_known_size_measures_a_lead_time(previous):
+    done = verify(asked(2, previous=previous), seen([6, 6]), PATIENCE)
+    assert (done.actuation.state, done.lead_time) == (ActuationState.EFFECTIVE, None)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "missing"),
+    [
+        (seen([6, 3, 3]), "3 members live, 2 wanted"),
+        (seen([6, 6], ready=False), "0 of 2 members are ready"),
+        (seen([12]), "1 of 2 members are ready"),
+        (seen([12, 0]), "1 of 2 members own partitions"),
+        (seen([0, 0], partitions=1), "0 of 2 members own partitions"),
+        (seen([2, 0], partitions=0), "1 of 2 members own partitions"),  # only the members say what there is
+        (seen([6, 6], draining=1), "1 of 2 members are ready"),
+    ],
+)
+def test_what_is_missing_is_told_from_the_first_tick(snapshot, missing):
+    waits = verify(asked(2), snapshot, PATIENCE)
+    assert not waits.is_final
+    assert waits == Verdict(replace(asked(2), detail=missing))
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        seen([6, 6]),
+        seen([0, 6, 6], draining=1),  # on its way out: neither one too many nor one of those asked for
+        seen([1, 0], partitions=0),
+        seen([0, 0], partitions=0),
+    ],
+)
+def test_what_is_there_is_effective_and_says_after_how_long(snapshot):
+    done = verify(asked(2), snapshot, PATIENCE)
+    effective = replace(asked(2), state=ActuationState.EFFECTIVE, detail="effective after 60 s")
+    assert done == Verdict(effective, timedelta(seconds=60))
+    assert done.is_final
 
 
 def test_a_snapshot_from_before_the_request_proves_nothing():
-    assert verify(asked(2), seen([6, 6], after_s=-1), PATIENCE).actuation.state is ActuationState.PENDING
+    assert verify(asked(2), seen([6, 6], after_s=-1), PATIENCE) == Verdict(asked(2))
+    assert verify(asked(2), seen([6, 6], after_s=-0.5), PATIENCE) == Verdict(asked(2))
+    assert verify(asked(2), seen([6, 6], after_s=0), PATIENCE).lead_time == timedelta(0)
 
 
 def test_a_later_request_supersedes():
     verdict = verify(asked(2), seen([6, 6]), PATIENCE, requested_since=4)
-    assert verdict.actuation.state is ActuationState.SUPERSEDED
+    detail = "superseded by a request for 4"
+    assert verdict == Verdict(replace(asked(2), state=ActuationState.SUPERSEDED, detail=detail))
     assert verify(asked(2), seen([6, 6]), PATIENCE, requested_since=2).actuation.state is ActuationState.EFFECTIVE
 
 
