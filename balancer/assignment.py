@@ -160,7 +160,7 @@ def assign(
     if not explain:
         return AssignmentResult(after, moves, None, None, {}, (), hold=unknown_capacity)
     stopped = sum(loads[m.partition] or 0.0 for m in moves if m.source is not None)
-    reasons = _why(moves, before, order, load, owner, room, skew_limit) + reasons
+    reasons = _why(moves, order, load, owner, room, skew_limit) + reasons
     if room is None:
         return AssignmentResult(after, moves, None, None, {}, (), tuple(reasons), hold=True)
     final = np.bincount(packing.owner, load, len(ids)) / np.where(room > 0, room, np.inf)
@@ -249,7 +249,6 @@ def _near(
 
 def _why(
     moves: Sequence[Move],
-    before: Assignment,
     order: Sequence[Member],
     load: NDArray[np.float64],
     owner: NDArray[np.intp],

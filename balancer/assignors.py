@@ -156,10 +156,12 @@ def owner_under(
     return uniform_owner(before, members) if kind is Assignor.UNIFORM else sticky_owner(before, members)
 
 
-def busiest_shares(
+def paces(
     loads: NDArray[np.float64], max_members: int, assignor: str, topics: Sequence[int] | None = None
-) -> NDArray[np.float64]:
-    """Share of the load that the busiest member carries, for each size of the group.
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what the busiest member carries, and what the busiest carries of those that own several partitions.
+
+    A member that owns one partition alone is as far relieved as members can relieve it, however busy it is.
 
     Parameters
     ----------
@@ -175,40 +177,16 @@ def busiest_shares(
 
     Returns
     -------
-    ndarray
-        Shape (max_members,); element n-1 belongs to n members. Idle topics count every partition alike.
+    busiest, shared : ndarray
+        Each of shape (max_members,), shares of the whole load; element n-1 belongs to n members. Idle topics count
+        every partition alike; ``shared`` is 0 where nobody owns two partitions that are not idle.
 
     Examples
     --------
     Four partitions, one with half of the load: range puts it beside another one until there are four members.
 
-    >>> busiest_shares(np.array([3.0, 1.0, 1.0, 1.0]), 4, "range").round(2).tolist()
+    >>> paces(np.array([3.0, 1.0, 1.0, 1.0]), 4, "range")[0].round(2).tolist()
     [1.0, 0.67, 0.67, 0.5]
-    >>> busiest_shares(np.array([3.0, 1.0, 1.0, 1.0]), 4, "planned").round(2).tolist()
-    [1.0, 0.5, 0.5, 0.5]
-    """
-    return paces(loads, max_members, assignor, topics)[0]
-
-
-def paces(
-    loads: NDArray[np.float64], max_members: int, assignor: str, topics: Sequence[int] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what the busiest member carries, and what the busiest carries of those that own several partitions.
-
-    A member that owns one partition alone is as far relieved as members can relieve it, however busy it is.
-
-    Parameters
-    ----------
-    loads, max_members, assignor, topics
-        As for :func:`busiest_shares`.
-
-    Returns
-    -------
-    busiest, shared : ndarray
-        Each of shape (max_members,); ``shared`` is 0 where nobody owns two partitions that are not idle.
-
-    Examples
-    --------
     >>> busiest, shared = paces(np.array([3.0, 1.0, 1.0, 1.0]), 4, "planned")
     >>> busiest.round(2).tolist(), shared.round(2).tolist()
     ([1.0, 0.5, 0.5, 0.5], [1.0, 0.5, 0.33, 0.0])

@@ -4,7 +4,6 @@
 
     BalancerError                catch this to catch them all
     ├── PolicyRefused            a policy that cannot be meant: field, value, bound
-    ├── SnapshotStale            what is known of the group is too old to decide on
     ├── PlanStoreUnavailable     no answer from the plan store; try again
     ├── StaleLeader              somebody with a newer fencing token leads this group now
     ├── ObserverUnavailable      the group cannot be seen; hold
@@ -25,10 +24,6 @@ class BalancerError(Exception):
 
 class PolicyRefused(BalancerError):
     """A policy that cannot be meant. The message names field, value and bound."""
-
-
-class SnapshotStale(BalancerError):
-    """What is known of the group is too old to decide on."""
 
 
 class PlanStoreUnavailable(BalancerError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 
 DEFAULT_LEAD_TIME = timedelta(seconds=120)
@@ -17,23 +17,6 @@ QUANTILE = 0.9
 """Members must be there in time nine times out of ten; the tenth is what the plan's margin is for."""
 KEPT = 20
 """The latest so many measurements count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """A decision: at ``at``, from so many members to so many."""
-
-    at: datetime
-    before: int
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkingMembers:
-    """At ``at``, so many members own partitions and have committed since they joined."""
-
-    at: datetime
-    count: int
 
 
 class LeadTimeOrigin(StrEnum):
@@ -52,37 +35,6 @@ class LeadTime:
     origin: LeadTimeOrigin
     confidence: float
     measured: int = 0
-
-
-def measured_lead_times(resizes: Sequence[Resize], working: Sequence[WorkingMembers]) -> list[timedelta]:
-    """Return how long each scale-up took to become useful, in the order of the decisions.
-
-    A scale-up that another decision overtook before it was there, or that has not been reached yet, says nothing.
-
-    Examples
-    --------
-    >>> from datetime import UTC
-    >>> t = datetime(2026, 1, 5, tzinfo=UTC)
-    >>> at = lambda s, n: WorkingMembers(t + timedelta(seconds=s), n)
-    >>> measured_lead_times([Resize(t, 2, 4)], [at(15, 2), at(45, 3), at(75, 4), at(90, 4)])
-    [datetime.timedelta(seconds=75)]
-    """
-    ordered = sorted(resizes, key=lambda r: r.at)
-    seen = sorted(working, key=lambda w: w.at)
-    found = []
-    for i, resize in enumerate(ordered):
-        if resize.after <= resize.before:
-            continue
-        overtaken = ordered[i + 1].at if i + 1 < len(ordered) else None
-        for look in seen:
-            if look.at <= resize.at:
-                continue
-            if overtaken is not None and look.at > overtaken:
-                break
-            if look.count >= resize.after:
-                found.append(look.at - resize.at)
-                break
-    return found
 
 
 def lead_time(

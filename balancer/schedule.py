@@ -24,8 +24,20 @@ Integers = NDArray[np.int64]
 _NO_CHEAPER = 1e-12
 
 
-def brought_forward(need: Integers, covered: Integers) -> Integers:
-    """Return what must be *requested* in each cell so that ``need`` works: the highest need until ``covered``.
+def reaches(covered: Integers) -> tuple[Integers, ...]:
+    """Return, for 1, 2 … cells ahead as far as any request must cover, each cell's cell there.
+
+    Parameters
+    ----------
+    covered
+        Shape (cells,): the last cell that a request made in each cell must cover.
+    """
+    cell = np.arange(covered.size)
+    return tuple(np.minimum(cell + ahead, covered) for ahead in range(1, int((covered - cell).max()) + 1))
+
+
+def highest_of(need: Integers, ahead: Sequence[Integers]) -> Integers:
+    """Return what must be *requested* in each cell so that ``need`` works: the highest need of it and its cells ahead.
 
     The working set is the smallest request within the last lead time, so it covers every need if and only if each
     request covers every need until a lead time later.
@@ -34,25 +46,14 @@ def brought_forward(need: Integers, covered: Integers) -> Integers:
     ----------
     need
         Shape (cells, ...).
-    covered
-        Shape (cells,): the last cell that a request made in each cell must cover.
+    ahead
+        Cells ahead of each, as :func:`reaches` names them.
 
     Examples
     --------
-    >>> brought_forward(np.array([1, 1, 5, 2]), np.array([1, 2, 3, 3])).tolist()
+    >>> highest_of(np.array([1, 1, 5, 2]), reaches(np.array([1, 2, 3, 3]))).tolist()
     [1, 5, 5, 2]
     """
-    return highest_of(need, reaches(covered))
-
-
-def reaches(covered: Integers) -> tuple[Integers, ...]:
-    """Return, for 1, 2 … cells ahead as far as any request must cover, each cell's cell there."""
-    cell = np.arange(covered.size)
-    return tuple(np.minimum(cell + ahead, covered) for ahead in range(1, int((covered - cell).max()) + 1))
-
-
-def highest_of(need: Integers, ahead: Sequence[Integers]) -> Integers:
-    """Return the highest need of each cell and its cells ahead, as :func:`reaches` names them."""
     result = need
     for cells in ahead:
         result = np.maximum(result, need[cells])

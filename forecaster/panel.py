@@ -34,14 +34,11 @@ class Panel:
     ahead
         Shape (horizon steps,): how many positions after the end each asked step lies. Rises by one a step, but for a
         clock change within the horizon.
-    first_position
-        Wall-clock number of the first position (seconds since 1970 on the local clock, over the step).
     """
 
     values: Floats
     steps_per_day: int
     ahead: NDArray[np.int64]
-    first_position: int = 0
 
     @property
     def positions(self) -> int:
@@ -81,14 +78,14 @@ def panel_of(history: ArrivalSeries, horizon_steps: int) -> Panel:
     day = history.grid.steps_per_day
     if past.size == 0:
         first = int(future[0]) if future.size else 0
-        return Panel(np.empty((len(history.partitions), 0)), day, future - first, first)
+        return Panel(np.empty((len(history.partitions), 0)), day, future - first)
     first, end = int(past[0]), int(past[-1]) + 1
     if future.size:
         end = min(end, int(future.min()))
     values = history.counts if history.known.all() else history.with_gaps_as_nan()
     if end - first != history.steps or not np.array_equal(past, np.arange(first, first + history.steps)):
         values = _scatter(values, past - first, end - first)
-    return Panel(values, day, future - end, first)
+    return Panel(values, day, future - end)
 
 
 def wall_positions(grid: TimeGrid, first: int, count: int) -> NDArray[np.int64]:

@@ -336,23 +336,6 @@ class ModelRegistry:
 _AGAIN = "train it again with `headway train`"
 
 
-def default_root(environ: Mapping[str, str]) -> Path:
-    """Return where models live when nobody says: ``models/`` of a checkout, else the user's state folder.
-
-    An installed package never writes beside its own files.
-
-    Examples
-    --------
-    >>> default_root({"XDG_STATE_HOME": "/s"}).name
-    'models'
-    """
-    checkout = Path(__file__).resolve().parent.parent
-    if (checkout / "pyproject.toml").is_file():
-        return checkout / "models"
-    state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "state")
-    return Path(state) / "headway" / "models"
-
-
 def as_bytes(method: Method) -> bytes:
     """Return a method as it stands in its file."""
     buffer = io.BytesIO()

@@ -16,26 +16,6 @@ def fits(load: float, capacity: float) -> bool:
     return load <= capacity * (1 + TOLERANCE)
 
 
-def l1_bound(loads: NDArray[np.float64], capacity: float) -> int:
-    """Fewest members by volume alone: ceil(sum of loads / capacity).
-
-    Parameters
-    ----------
-    loads
-        Records/s, one a partition. Loads above the capacity count as one full member.
-    capacity
-        Records/s of one member.
-
-    Examples
-    --------
-    >>> l1_bound(np.array([60.0, 60.0, 60.0]), 100.0)
-    2
-    """
-    _check(loads, capacity)
-    volume = float(np.minimum(loads, capacity).sum()) / capacity
-    return math.ceil(volume - TOLERANCE * max(volume, 1.0))
-
-
 def l2_bound(loads: NDArray[np.float64], capacity: float) -> int:
     """Fewest members that can carry the loads: L2 of Martello and Toth, at least two thirds of the optimum.
 

@@ -7,15 +7,12 @@ converted to the length of a slot, so that they forget as much in an hour.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.cleaning import fill_gaps
-from forecaster.errors import ArtefactRefused
 from forecaster.methods.grid import BEST, PARAMETER_SETS, smooth
 from forecaster.panel import coarsen, panel_of, wall_positions, working_factor
 from forecaster.scaling import LogScale
@@ -26,7 +23,6 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
 SHORTEST_SLOT_S = 300
-_FORMAT = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -173,34 +169,6 @@ class GridState:
         fades = self.sets[:, :, 3] ** ((np.arange(horizon_steps) // self.slot_steps + 1)[:, None, None]) * self.error
         logs = self.level + self.day[slots % len(self.day)] + self.week[slots % len(self.week)] + fades
         return LogScale(self.unit).inverse(logs.mean(axis=2).T.astype(np.float64))
-
-    def to_bytes(self) -> bytes:
-        """Return the state as bytes (numpy's npz, without pickles)."""
-        out = io.BytesIO()
-        head = np.array([_FORMAT, self.grid.step_s, self.slot_steps, self.next_index], dtype=np.int64)
-        zone = np.frombuffer(self.grid.timezone.encode(), dtype=np.uint8)
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        np.savez(out, head=head, zone=zone, **arrays)
-        return out.getvalue()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> GridState:
-        """Return the state that :meth:`to_bytes` kept.
-
-        Raises
-        ------
-        ArtefactRefused
-            If the bytes are cut, or of another format.
-        """
-        try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as kept:
-                form, step_s, slot_steps, next_index = (int(v) for v in kept["head"])
-                if form != _FORMAT:
-                    raise ArtefactRefused(f"grid state of format {form}, this version reads {_FORMAT}; build it anew")
-                grid = TimeGrid(step_s, kept["zone"].tobytes().decode())
-                return cls(grid, slot_steps, next_index, **{name: kept[name] for name in _ARRAYS})
-        except (ValueError, KeyError, OSError, EOFError, BadZipFile) as exc:
-            raise ArtefactRefused(f"grid state cannot be read ({exc}); build it anew from the history") from exc
 
     def copy(self) -> GridState:
         """Return a state of its own."""

@@ -149,7 +149,6 @@ class StoreHealth:
     server: str
     version: str
     layout: str
-    used_bytes: int | None
     warnings: tuple[str, ...] = ()
 
 

@@ -60,6 +60,5 @@ def look(link: RedisLink, layout: str, waiting: int) -> StoreHealth:
         server=f"{link.place} ({name})",
         version=str(first.get("valkey_version", first.get("redis_version", ""))),
         layout=layout,
-        used_bytes=sum(int(info["used_memory"]) for info in memory),
         warnings=tuple(dict.fromkeys(warnings)),
     )

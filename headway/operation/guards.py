@@ -74,8 +74,8 @@ class Guarded:
 class ActGate:
     """Mode ``act`` of one group is honoured only once everything that ``doctor`` would say of its target is well.
 
-    Asked again while something speaks against it, at most every ``again``; once it was open it stays open until the
-    settings change: from then on a target that is away is an error of the tick, which holds.
+    Asked again while something speaks against it, at most every ``again``; once it was open it stays open: from
+    then on a target that is away is an error of the tick, which holds.
     """
 
     def __init__(self, against: Callable[[], Sequence[str]], again: timedelta = timedelta(seconds=10)) -> None:
@@ -91,10 +91,6 @@ class ActGate:
         if self._reasons is None or (self._reasons and due):
             self._reasons, self._asked = tuple(self._against()), now
         return (Mode.RECOMMEND, self._reasons) if self._reasons else (mode, ())
-
-    def shut(self) -> None:
-        """Ask anew with the next turn: the settings have changed."""
-        self._reasons = None
 
 
 def frozen(windows: Sequence[Rule], there: int | None, now: datetime) -> tuple[Rule, ...]:

@@ -240,6 +240,14 @@ def test_members_that_say_their_own_capacity_are_priced_in_the_fastest():
     stopped = sum({P[0]: 30.0, P[1]: 40.0}[m.partition] for m in result.moves)
     assert stopped > 0 and result.rscore == pytest.approx(stopped / 200.0)
     assert not result.hold
+    usual = assign({P[0]: 30.0, P[1]: 40.0}, group, capacity=100.0)
+    assert usual.moves == result.moves and usual.rscore == pytest.approx(stopped / 100.0)
+
+
+def test_what_is_not_known_stops_at_no_price():
+    group = [Member("a", (P[0], P[1]), draining=True), Member("b")]
+    result = assign({P[0]: 50.0, P[1]: None}, group, capacity=200.0)
+    assert len(result.moves) == 2 and result.rscore == pytest.approx(0.25)
 
 
 def test_a_partition_that_fills_a_member_is_not_hot_and_an_unknown_one_never_is():
@@ -270,7 +278,7 @@ def test_without_a_capacity_what_has_no_owner_is_spread_by_load():
     result = assign(loads, group, capacity=None)
     assert result.assignment == {"a": (P[0],), "b": (P[1],), "c": (), "d": (P[2], P[3])}
     assert (result.utilization, result.skew, result.rscore, result.lower_bound) == ({}, None, None, None)
-    assert result.hold
+    assert (result.hot, result.hold) == ((), True)
     assert result.reasons == ("3 partitions had no owner", "the capacity of a is not known: hold what is owned")
     known = [replace(m, capacity=None if m.draining else 9.0) for m in group]
     assert not assign(loads, known, capacity=None).hold  # who leaves needs no capacity

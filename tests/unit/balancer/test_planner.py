@@ -21,7 +21,7 @@ from balancer.plan import BoundKind
 from balancer.planner import plan
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Rule
-from balancer.schedule import brought_forward, first_choices, schedule
+from balancer.schedule import first_choices, highest_of, reaches, schedule
 from forecaster.forecast import Forecast, NoForecast, Rung
 from forecaster.topics import GroupId, TopicPartition
 
@@ -92,7 +92,7 @@ def test_schedule_is_the_cheapest_path(need: list[int], price: float, current: i
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=12), st.integers(0, 3))
 def test_requests_cover_need_through_the_lead_time(need: list[int], lead: int) -> None:
     covered = np.minimum(np.arange(len(need)) + lead, len(need) - 1)
-    requested = brought_forward(np.array(need), covered)
+    requested = highest_of(np.array(need), reaches(covered))
     working = [min(requested[max(0, t - lead) : t + 1]) for t in range(len(need))]
     assert all(w >= n for w, n in zip(working[lead:], need[lead:], strict=True))
 

@@ -12,7 +12,7 @@ import pytest
 
 from forecaster import registry as registry_module
 from forecaster.errors import ArtefactRefused
-from forecaster.registry import Card, ModelRegistry, default_root
+from forecaster.registry import Card, ModelRegistry
 from forecaster.topics import StreamId
 from tests.unit.forecaster.naive_oracle import Yesterday
 
@@ -221,11 +221,3 @@ def test_pruning_keeps_what_serves_and_its_predecessor(models: ModelRegistry) ->
     models.rollback(STREAM, NOW, to=kept[0])
     assert models.prune(STREAM, keep=1) == (kept[1],)
     assert models.load(STREAM).card.version == kept[0]
-
-
-def test_an_installed_package_writes_to_the_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert default_root({}).name == "models"
-    assert default_root({}).parent.joinpath("pyproject.toml").exists()
-    monkeypatch.setattr(registry_module, "__file__", "/usr/lib/python3/site-packages/forecaster/registry.py")
-    assert default_root({"XDG_STATE_HOME": "/s", "HOME": "/home/u"}) == Path("/s/headway/models")
-    assert default_root({"HOME": "/home/u"}) == Path("/home/u/.local/state/headway/models")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer.knobs import Knobs
-from balancer.schedule import brought_forward
+from balancer.schedule import highest_of, reaches
 from balancer.simulator.arrivals import ArrivalTrace, spread, zipf_shares
 from balancer.simulator.forecasts import ForecastBatch
 from balancer.simulator.queues import FluidQueues, weighted_quantiles
@@ -69,7 +69,7 @@ def test_members_share_their_capacity_by_work(seed: int, members: int) -> None:
 def test_a_request_covers_what_lies_ahead(needs: list[int], ahead: int) -> None:
     need, cells = np.array(needs), np.arange(len(needs))
     covered = np.minimum(cells + ahead, len(needs) - 1)
-    assert brought_forward(need, covered).tolist() == [max(needs[k : c + 1]) for k, c in enumerate(covered)]
+    assert highest_of(need, reaches(covered)).tolist() == [max(needs[k : c + 1]) for k, c in enumerate(covered)]
 
 
 @settings(max_examples=4, deadline=None)

@@ -7,7 +7,6 @@ import time
 import numpy as np
 import pytest
 
-from forecaster.errors import ArtefactRefused
 from forecaster.methods.grid_state import GridState
 
 from .histories import daily, series
@@ -32,24 +31,6 @@ def test_ticks_and_history_give_the_same_state():
     # parameters are chosen at the split, seasons start from what was known there
     ratio = again.path(DAY) / np.maximum(state.path(DAY), 1)
     assert np.median(np.abs(np.log(ratio[ratio > 0]))) < 0.1
-
-
-def test_state_survives_bytes_and_carries_on_exactly():
-    whole = history()
-    state = GridState.of(whole)
-    kept = GridState.from_bytes(state.to_bytes())
-    tick, known = whole.counts[:, -1], np.array([True, False, True])
-    for s in (state, kept):
-        s.update(tick, known)
-    np.testing.assert_array_equal(state.path(DAY), kept.path(DAY))
-
-
-def test_a_cut_or_newer_state_is_refused():
-    data = GridState.of(history(days=3)).to_bytes()
-    with pytest.raises(ArtefactRefused, match="build it anew"):
-        GridState.from_bytes(data[: len(data) // 2])
-    with pytest.raises(ArtefactRefused, match="build it anew"):
-        GridState.from_bytes(b"nonsense")
 
 
 def test_forecasts_a_regular_day():
