@@ -100,8 +100,19 @@ def test_it_opens_after_a_dwell_with_hysteresis() -> None:
     # between the two thresholds nothing moves, in either direction
     middling = verdict(log(error=last(30, 10, 21)), NOW)
     assert middling.may_act
-    still = verdict(log(error=np.where(np.arange(HOURS) < HOURS - 60, 40.0, 21.0)), NOW)
+    still = verdict(log(error=np.where(np.arange(HOURS) < HOURS - 60, 40.0, 21.5)), NOW)
     assert not still.may_act
+
+
+def test_where_the_last_value_is_nearly_right_a_percent_more_closes_nothing() -> None:
+    """A smooth stream: 3.2 % from one step to the next, and a model of the day that misses 4.6 %."""
+    assert verdict(log(error=4.6, naive=3.2), NOW).may_act
+    closed = verdict(log(error=5.3, naive=3.2), NOW)
+    assert closed.reasons[0].endswith("WAPE 0.053 is worse than the yesterday's 0.032")
+    # once closed, it takes more to open: not the margin that would not have closed it
+    after_a_fault = np.where(np.arange(HOURS) < HOURS - 60, 40.0, 1.0)
+    assert not verdict(log(error=4.6 * np.maximum(after_a_fault, 1.0), naive=3.2), NOW).may_act
+    assert verdict(log(error=4.1 * np.maximum(after_a_fault, 1.0), naive=3.2), NOW).may_act
 
 
 def test_nothing_after_now_is_looked_at() -> None:
@@ -130,7 +141,14 @@ def test_drift_is_named_and_a_hard_day_is_not_drift(scores: ScoreLog, says: str 
 
 @pytest.mark.parametrize(
     "bad",
-    [{"window": timedelta(0)}, {"open_at": 2.0}, {"open_shortfall": 0.2}, {"min_points": 0}, {"dwell": -HOUR}],
+    [
+        {"window": timedelta(0)},
+        {"open_at": 2.0},
+        {"open_shortfall": 0.2},
+        {"open_margin": 0.1},
+        {"min_points": 0},
+        {"dwell": -HOUR},
+    ],
 )
 def test_impossible_gate_policies_are_refused(bad: dict) -> None:
     with pytest.raises(ValueError, match="must"):
