@@ -21,22 +21,6 @@ from forecaster.forecast import Forecast
 Floats = NDArray[np.float64]
 
 
-def rate_in_words(rate: float) -> str:
-    """Return records/s as people write them: no exponents, no digits that mean nothing.
-
-    Examples
-    --------
-    >>> [rate_in_words(r) for r in (11470.3, 1234567.0, 99.96, 12.34, 0.0123, 0.0)]
-    ['11,470', '1,235,000', '100', '12.3', '0.0123', '0']
-    """
-    if rate <= 0:
-        return "0"
-    digits = 4 if rate >= 1000 else 3
-    place = digits - 1 - int(np.floor(np.log10(rate)))
-    rounded = round(rate, place)
-    return f"{rounded:,.0f}" if rounded >= 100 or place <= 0 else f"{rounded:.{place}f}".rstrip("0").rstrip(".")
-
-
 def level_masses(levels: tuple[float, ...]) -> Floats:
     """Return the probability that each quantile level stands for: up to the middle to its neighbours.
 

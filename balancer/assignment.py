@@ -177,37 +177,6 @@ def assign(
     )
 
 
-def leavers(
-    loads: NDArray[np.float64], capacity: NDArray[np.float64], owner: NDArray[np.intp], count: int
-) -> NDArray[np.intp]:
-    """Choose who leaves at a scale-down: those that carry least, so that least moves.
-
-    Parameters
-    ----------
-    loads, capacity, owner
-        As in :func:`balancer.packing.members.pack`.
-    count
-        How many leave.
-
-    Returns
-    -------
-    ndarray
-        Shape (count,), indices of members with capacity, the lightest first; of equals the last.
-
-    Examples
-    --------
-    >>> leavers(np.array([5.0, 1.0]), np.array([9.0, 9.0, 9.0]), np.array([0, 1]), 2)
-    array([2, 1])
-    """
-    usable = np.flatnonzero(capacity > 0)
-    if not 0 <= count <= usable.size:
-        raise ValueError(f"count={count} must be within 0 and {usable.size}, the members there are")
-    held = owner >= 0
-    load = np.bincount(owner[held], loads[held], capacity.size)
-    stops = np.bincount(owner[held], minlength=capacity.size)
-    return usable[np.lexsort((-usable, stops[usable], load[usable]))][:count]
-
-
 def _owner(before: Assignment, ids: Sequence[str], partitions: Sequence[TopicPartition]) -> NDArray[np.intp]:
     index = {m: at for at, m in enumerate(ids)}
     owners: dict[TopicPartition, str] = {}

@@ -13,14 +13,13 @@ from balancer.bounding import UNROUTED, Routing
 from balancer.errors import ActuationError, ObserverUnavailable, PlanStoreUnavailable
 from balancer.group import GroupSnapshot, Member
 from balancer.knobs import Knobs
+from balancer.leadtime import DEFAULT_LEAD_TIME, lead_time
 from balancer.leadtime import KEPT as KEPT_LEAD_TIMES
-from balancer.leadtime import lead_time
 from balancer.member_capacity import KEPT, CapacityEstimate, MemberInterval, learn_capacity
 from balancer.memory import PlannerMemory
 from balancer.observers.base import GroupObserver
 from balancer.ownership import leavers
 from balancer.plan import ScalingPlan
-from balancer.planner import DEFAULT_LEAD
 from balancer.plans.base import Decision, LeaderToken, PlanStore
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Rule
@@ -302,7 +301,7 @@ class ControlLoop:
         self._pending_recalled = True
         if self.pending is None:
             return None
-        lead = self.learned_policy().lead_time or DEFAULT_LEAD
+        lead = self.learned_policy().lead_time or DEFAULT_LEAD_TIME  # none at all would be no patience
         verdict = verify(self.pending, snapshot, PATIENCE_IN_LEADS * lead, snapshot.replicas)
         if verdict.actuation.state is ActuationState.INEFFECTIVE:
             verdict = replace(verdict, actuation=self._explained(verdict.actuation))

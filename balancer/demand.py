@@ -8,6 +8,7 @@ All functions work on arrays whose last axis is the cells; leading axes are runs
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -155,6 +156,22 @@ def corrected(log_margin: Floats, step: Floats, level: Floats, observed: Floats,
     surprise = observed > promised * np.exp(log_margin)
     moved = log_margin + step * np.where(surprise, level, level - 1.0)
     return np.minimum(np.maximum(moved, -0.3), 2.0)
+
+
+PROMISE_SLACK_MINUTES = 2
+"""Beyond the lead time: a promise is for a minute in which members asked for now surely work."""
+
+
+def promise_minutes(lead_s: float) -> int:
+    """Return how many minutes ahead forecasts are held to their word."""
+    return math.ceil(lead_s / 60) + PROMISE_SLACK_MINUTES
+
+
+@lru_cache(maxsize=64)
+def promise_cell(lead_s: float) -> tuple[int, int]:
+    """Return :func:`promise_minutes` and the cell that they lie in."""
+    minutes = promise_minutes(lead_s)
+    return minutes, int(np.searchsorted(CELLS.starts_s, minutes * 60, side="right")) - 1
 
 
 BUFFER_SHARE = 0.3

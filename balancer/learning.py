@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from balancer.capacity import pool_curve
 from balancer.decision import Frame, KnobArrays, Observed, safety_weights, scarce_price, settled, wanted
-from balancer.demand import CELLS, corrected, correction_profile
+from balancer.demand import CELLS, corrected, correction_profile, promise_cell
 from balancer.floor import RECENT_MINUTES
 from balancer.knobs import Knobs
-from balancer.planner import promise_cell
 from balancer.rivals.window import HighestWithin
 from balancer.schedule import first_choices
 from balancer.simulator.batch import Floats, Integers, Seen, Setting, run_batch

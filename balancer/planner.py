@@ -6,7 +6,6 @@ error path ever scales down.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,26 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer import downstream
-from balancer.alternatives import alternatives, rate_in_words
+from balancer.alternatives import alternatives
 from balancer.bounding import FULL, UNROUTED, Routing, bound, hot_in, remedies
 from balancer.capacity import CapacityCurve, assigned_curve, pool_curve
 from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weights, scarce_price, wanted
-from balancer.demand import BACKLOG_SHARE, CELLS, corrected, correction_profile, drainable, forecast_cells
+from balancer.demand import BACKLOG_SHARE, CELLS, corrected, correction_profile, drainable, forecast_cells, promise_cell
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
+from balancer.leadtime import DEFAULT_LEAD_TIME
 from balancer.memory import PlannerMemory
 from balancer.ownership import loads_of, lower_bound, with_owners
 from balancer.plan import Bound, PlannedStep, ScalingPlan
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Rule, spans
+from balancer.reasons import reasons_for
 from balancer.schedule import Schedule, schedule
 from balancer.stabilization import DAY, changed, in_grace, stabilize
+from balancer.trust import judge_forecast, missing_members, what_forbids
 from balancer.windows import Asked, asked, shares
-from forecaster.forecast import Forecast, ForecastResult, NoForecast
+from forecaster.forecast import Forecast, ForecastResult
 
-DEFAULT_LEAD = timedelta(seconds=120)
-FORECAST_MAX_AGE = timedelta(minutes=15)
-_MINUTE_S = 60
+DEFAULT_LEAD = DEFAULT_LEAD_TIME  # the name that reports know it by
 _PROFILE = correction_profile(CELLS)
 _HOURS = tuple(CELLS.hours.tolist())
 _STARTS = tuple(timedelta(seconds=s) for s in CELLS.starts_s.tolist())
@@ -93,6 +93,7 @@ def plan(
     --------
     >>> from datetime import UTC
     >>> from balancer.group import PartitionState
+    >>> from forecaster.forecast import NoForecast
     >>> from forecaster.topics import GroupId, TopicPartition
     >>> now = datetime(2026, 1, 5, 9, tzinfo=UTC)
     >>> p = TopicPartition("orders", 0)
@@ -104,7 +105,7 @@ def plan(
     """
     memory = memory or PlannerMemory()
     knobs = knobs or Knobs()
-    wrong = _why_hold(snapshot, policy, now)
+    wrong = what_forbids(snapshot, policy, now)
     if wrong:
         return Planned(_hold(snapshot, memory, wrong, policy, now), memory)
     assert policy.capacity_per_member is not None and snapshot.replicas is not None
@@ -112,10 +113,10 @@ def plan(
     rate, rate_known = snapshot.arrival_rate
     lag, lag_known = snapshot.lag
     memory = _gain(memory, snapshot, policy, capacity, lag if lag_known == 1 else None, now, rate)
-    trusted, distrust, careful = _judge(forecast, snapshot, now)
+    trusted, distrust, careful = judge_forecast(forecast, snapshot, now)
     if min(rate_known, lag_known) < 1:
         careful.append(f"{min(rate_known, lag_known):.0%} of the partitions are known; no member is given up meanwhile")
-    careful += _missing_members(snapshot, memory, policy, now)
+    careful += missing_members(snapshot, memory, policy, now)
 
     limit = policy.max_replicas
     if policy.cap_at_partitions and snapshot.partitions:
@@ -123,8 +124,8 @@ def plan(
     ceiling = downstream.ceiling(memory.downstream, now)
     most = max(policy.min_replicas, min(limit, ceiling) if ceiling is not None else limit)
     curve = _curve(snapshot, trusted, policy, capacity, max(most, requested))
-    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
-    frame = _frame(curve, lead.total_seconds(), policy.slo.total_seconds(), policy.min_replicas, most)
+    lead_s = policy.expected_lead_time.total_seconds()
+    frame = _frame(curve, lead_s, policy.slo.total_seconds(), policy.min_replicas, most)
     windows = spans(rules, now, now + timedelta(seconds=CELLS.horizon_s)) if rules else ()
     ask = asked(windows, now) if windows else None
 
@@ -196,7 +197,9 @@ def plan(
         full = ask.says
     if bounded.start is None or bounded.start > now:
         full = None
-    reasons = _reasons(want, frame, trusted, distrust, careful, waits, memory, replicas, requested, size, told, full)
+    reasons = reasons_for(
+        want, frame, trusted, distrust, careful, waits, memory.log_margin, replicas, requested, size, told, full
+    )
     if ask is not None and (less := ask.cut(limit, policy)):
         reasons.append(less)
     shown = shares(windows, now, lambda ask: wish(ask).need[:, 0])
@@ -218,25 +221,6 @@ def plan(
     return Planned(made, memory)
 
 
-def _why_hold(snapshot: GroupSnapshot, policy: ScalingPolicy, now: datetime) -> list[str]:
-    """Return what makes any decision impossible."""
-    wrong = []
-    age = now - snapshot.at
-    if age > policy.snapshot_max_age:
-        limit = policy.snapshot_max_age.total_seconds()
-        wrong.append(f"the group was last seen {age.total_seconds():.0f} s ago (limit {limit:.0f} s)")
-    elif age < -policy.snapshot_max_age:
-        wrong.append(f"the group was seen {-age.total_seconds():.0f} s in the future; compare the clocks")
-    if policy.capacity_per_member is None:
-        wrong.append("the capacity of a member is not known yet; set capacity_per_member, or wait until it is learned")
-    if snapshot.replicas is None:
-        wrong.append("what the scale target is set to is not known")
-    if not any(p.arrival_rate is not None for p in snapshot.partitions.values()):
-        whys = sorted({p.why for p in snapshot.partitions.values() if p.why})
-        wrong.append("no partition's arrival rate is known" + (f": {'; '.join(whys)}" if whys else ""))
-    return wrong
-
-
 def _backlog(snapshot: GroupSnapshot, policy: ScalingPolicy, capacity: float, lead_s: float) -> float:
     """Return the known records that wait, without those of partitions that members cannot work off faster."""
     waiting = [(p.lag, p.arrival_rate or 0.0) for p in snapshot.partitions.values() if p.lag]
@@ -255,27 +239,6 @@ def _hold(
     return ScalingPlan(snapshot.group, now, (PlannedStep(now, there, rate),), Bound(), reasons, hold=True)
 
 
-def _judge(
-    forecast: ForecastResult | None, snapshot: GroupSnapshot, now: datetime
-) -> tuple[Forecast | None, str | None, list[str]]:
-    """Return (forecast to trust, why not, reasons against giving up members)."""
-    if forecast is None:
-        why = "the forecaster did not answer"
-        return None, why, [f"{why}; no member is given up meanwhile"]
-    if isinstance(forecast, NoForecast):
-        return None, f"no forecast: {forecast.reason}", []
-    age = now - forecast.origin
-    if not -FORECAST_MAX_AGE <= age <= FORECAST_MAX_AGE + forecast.step:  # its origin is the last whole step
-        why = f"the forecast was made {age.total_seconds() / 60:.0f} min ago"
-        return None, why, [f"{why}; no member is given up meanwhile"]
-    missing = sorted(set(snapshot.partitions) - set(forecast.rows))
-    if missing:
-        names = ", ".join(map(str, missing[:5])) + ("…" if len(missing) > 5 else "")
-        why = f"the forecast lacks partition {names}"
-        return None, why, [f"{why}; no member is given up meanwhile"]
-    return forecast, None, []
-
-
 def _gain(
     memory: PlannerMemory,
     snapshot: GroupSnapshot,
@@ -288,8 +251,7 @@ def _gain(
     """Take in, once a minute, rate and lag, and what the members achieved under a backlog."""
     if memory.has_seen(now):
         return memory
-    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
-    grace = lead + policy.pause + timedelta(seconds=_MINUTE_S)
+    grace = policy.expected_lead_time + policy.pause + timedelta(minutes=1)
     settled = not in_grace(memory.history, now, grace)
     backlog_s = BACKLOG_SHARE * policy.slo.total_seconds()
     sample = downstream.sample_of(
@@ -302,16 +264,6 @@ def _gain(
         last_lag=lag,
         last_working=snapshot.working if snapshot.members else None,
     )
-
-
-def _missing_members(snapshot: GroupSnapshot, memory: PlannerMemory, policy: ScalingPolicy, now: datetime) -> list[str]:
-    """Return a reason when fewer members work than should by now."""
-    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
-    changes = memory.history.changes
-    settling = bool(changes) and now < changes[-1].at + 2 * lead + timedelta(seconds=_MINUTE_S)
-    if not snapshot.members or settling or snapshot.replicas is None or snapshot.working >= snapshot.replicas:
-        return []
-    return [f"{snapshot.working} of {snapshot.replicas} members work; no member is given up meanwhile"]
 
 
 @lru_cache(maxsize=64)
@@ -379,65 +331,12 @@ def _correct(memory: PlannerMemory, now: datetime, knobs: KnobArrays) -> float:
     return float(margin[0])
 
 
-def promise_minutes(lead_s: float) -> int:
-    """Return how many minutes ahead forecasts are held to their word: the lead time and two minutes."""
-    return math.ceil(lead_s / _MINUTE_S) + 2
-
-
-@lru_cache(maxsize=64)
-def promise_cell(lead_s: float) -> tuple[int, int]:
-    """Return :func:`promise_minutes` and the cell that they lie in."""
-    minutes = promise_minutes(lead_s)
-    return minutes, int(np.searchsorted(CELLS.starts_s, minutes * _MINUTE_S, side="right")) - 1
-
-
 def _promised(
     memory: PlannerMemory, now: datetime, safe: NDArray[np.float64], frame: Frame
 ) -> tuple[tuple[datetime, float], ...]:
     minutes, cell = promise_cell(frame.lead_s)
     due = now.replace(second=0, microsecond=0) + timedelta(minutes=minutes)
     return memory.promises_with(now, due, float(safe[cell]))
-
-
-def _reasons(
-    want: Wanted,
-    frame: Frame,
-    trusted: Forecast | None,
-    distrust: str | None,
-    careful: Sequence[str],
-    waits: Sequence[str],
-    memory: PlannerMemory,
-    replicas: int,
-    requested: int,
-    size: int,
-    told: str | None,
-    full: str | None,
-) -> list[str]:
-    reasons = [distrust] if distrust else []
-    near = float(want.demand[: frame.reached, 0].max())
-    peak, said = float(want.demand.max()), rate_in_words(near)
-    if trusted is not None:
-        reasons.append(
-            f"{trusted.method} ({trusted.rung.value}): {said} records/s now, {rate_in_words(peak)} within 6 h"
-        )
-        if memory.log_margin > 0.01:
-            reasons.append(f"margin raised by {math.expm1(memory.log_margin):.0%} after surprises")
-        if want.floor[0] >= near * 0.999 > 0:
-            floor = rate_in_words(float(want.floor[0]))
-            reasons.append(f"the rate seen and its trend ask for {floor} records/s, more than the forecast")
-    else:
-        reasons.append(f"planned from what is seen: {said} records/s to serve")
-    if want.drain[0] > 0:
-        reasons.append(f"{rate_in_words(float(want.drain[0]))} records/s more to drain the backlog")
-    if replicas > requested:
-        why = told or f"needed within the lead time of {frame.lead_s:.0f} s"
-        reasons.append(f"{requested} → {replicas} members: {why}")
-    elif replicas < requested:
-        reasons.append(f"{requested} → {replicas} members: {told or 'forecast and observation agree that fewer do'}")
-    elif size == requested or told:
-        who = "1 member stays" if replicas == 1 else f"{replicas} members stay"
-        reasons.append(f"{who}: {told or full or 'a change would cost more than it saves'}")
-    return [*reasons, *waits, *careful]
 
 
 def _steps(want: Wanted, ahead: Schedule, replicas: int, now: datetime) -> list[PlannedStep]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from balancer.errors import PolicyRefused
+from balancer.leadtime import DEFAULT_LEAD_TIME
 
 
 class AssignmentKind(StrEnum):
@@ -94,6 +95,11 @@ class ScalingPolicy:
 
     price_per_member_hour: float | None = None
     """Money per member-hour, for reports only."""
+
+    @property
+    def expected_lead_time(self) -> timedelta:
+        """The lead time that plans count on: the one that is known, else the default."""
+        return self.lead_time if self.lead_time is not None else DEFAULT_LEAD_TIME
 
     def __post_init__(self) -> None:
         def refuse(field: str, bound: str) -> None:

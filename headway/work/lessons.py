@@ -12,7 +12,6 @@ from balancer.capacity import assigned_curve, pool_curve
 from balancer.decision import Frame
 from balancer.knobs import Knobs
 from balancer.learning import learn_knobs
-from balancer.planner import DEFAULT_LEAD
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.simulator.world import World
 from forecaster.joining import joined_history, topic_sizes
@@ -71,7 +70,7 @@ def knobs_from(history: ArrivalSeries, policy: ScalingPolicy) -> Knobs | str:
     limit = min(policy.max_replicas, count) if policy.cap_at_partitions else policy.max_replicas
     if limit <= policy.min_replicas:
         return f"there is nothing to choose between {policy.min_replicas} and {limit} members"
-    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
+    lead = policy.expected_lead_time
     trace, _ = arrivals_of(history.total(), partitioned=False)
     world = World(
         trace,

@@ -15,10 +15,10 @@ from balancer.errors import BalancerError, ObserverUnavailable, PlanStoreUnavail
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
 from balancer.observers.base import GroupObserver
-from balancer.planner import DEFAULT_LEAD, FORECAST_MAX_AGE
 from balancer.plans.base import Decision, LeaderToken
 from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
+from balancer.trust import FORECAST_MAX_AGE
 from forecaster.errors import ForecasterError
 from forecaster.forecast import Forecast, ForecastResult, NoForecast
 from forecaster.joining import joined_forecast
@@ -391,7 +391,7 @@ class GroupRunner:
             view.capacity_per_member = policy.capacity_per_member
             if policy.capacity_per_member is not None:
                 view.problems.pop("capacity", None)
-            lead = policy.lead_time or DEFAULT_LEAD
+            lead = policy.expected_lead_time
             view.lead_time = lead
             if tick.actuation is not None and tick.actuation.state is ActuationState.PENDING:
                 view.acting_until = now + lead

@@ -6,12 +6,11 @@ import math
 from dataclasses import replace
 from datetime import timedelta
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.assignment import AssignmentResult, assign, leavers
+from balancer.assignment import AssignmentResult, assign
 from balancer.group import Member
 from balancer.movement import difference, worth_moving
 from forecaster.topics import TopicPartition
@@ -144,13 +143,6 @@ def test_racks_are_a_wish_and_never_a_reason():
     }
 
 
-def test_who_leaves_is_who_carries_least():
-    owner = np.array([0, 0, 1, 2])
-    assert leavers(np.array([5.0, 5.0, 1.0, 8.0]), np.full(4, 10.0), owner, 2).tolist() == [3, 1]
-    with pytest.raises(ValueError, match="count=5"):
-        leavers(np.ones(4), np.full(4, 10.0), owner, 5)
-
-
 def test_what_moves_between_two_assignments():
     before, after = {"a": (P[0], P[1])}, {"a": (P[0],), "b": (P[1], P[2])}
     moves = difference(before, after)
@@ -171,16 +163,6 @@ def test_a_price_of_change_is_to_be_earned_too():
     assert not worth_moving(1, hour, stops=10, price_per_move_hours=0.1)  # what it costs is not earned by the same
     assert worth_moving(1, hour, stops=10, price_per_move_hours=0.05, price_of_change_hours=0.4)
     assert not worth_moving(1, hour, stops=10, price_per_move_hours=0.05, price_of_change_hours=0.5)
-
-
-def test_all_or_nobody_may_leave_and_who_has_no_room_is_nobody():
-    owner, room = np.array([0, 1, 2]), np.array([0.5, 9.0, 0.0])
-    assert leavers(np.ones(3), room, owner, 0).tolist() == []
-    assert leavers(np.ones(3), room, owner, 2).tolist() == [1, 0]  # of equals the last
-    with pytest.raises(ValueError, match="within 0 and 2"):
-        leavers(np.ones(3), room, owner, 3)
-    with pytest.raises(ValueError, match="count=-1"):
-        leavers(np.ones(3), room, owner, -1)
 
 
 def test_each_reason_for_a_move_is_told_once():
@@ -324,8 +306,3 @@ def test_a_draining_member_is_no_reason_of_balance():
     assert result.reasons == ("a gives everything away",)
     full = assign(dict.fromkeys(P[:4], 25.0), team(range(4), []), capacity=100.0)
     assert full.reasons == ("the busiest member was above 1.25 times the mean",)  # full is not over
-
-
-def test_who_owns_nothing_leaves_first_and_of_the_idle_who_stops_least():
-    owner = np.array([0, 0, 1, -1])
-    assert leavers(np.array([0.0, 0.0, 0.0, 9.0]), np.full(3, 1.0), owner, 3).tolist() == [2, 1, 0]
