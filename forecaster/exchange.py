@@ -10,6 +10,7 @@ timestamp is the start of the hour, and ``step_s`` is the length of the steps th
 
 from __future__ import annotations
 
+import difflib
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import pandas as pd
 
 from forecaster.errors import InputRefused
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore
+from forecaster.stores.entry import MOST_RECORDS, recorded_topic
 from forecaster.stores.joining import day_range
 from forecaster.stores.retention import FUTURE_STEPS
 from forecaster.stores.rollups import HOUR_S
@@ -58,8 +60,9 @@ def export_series(store: SeriesStore, topic: str, file: Path) -> Exchanged:
     """
     meta = store.meta(topic)
     if meta is None or meta.last_index is None or meta.first_day is None:
-        known = ", ".join(store.topics()) or "none"
-        raise InputRefused(f"nothing is recorded of topic {topic!r}; recorded topics: {known}")
+        near = difflib.get_close_matches(topic, store.topics(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "headway ingest loads a topic, headway serve records"
+        raise InputRefused(f"nothing is recorded of topic {topic!r}; {hint}")
     end_day = meta.last_index * meta.step_s // DAY_S + 1
     rows = 0
     draft = file.with_name(f"{file.name}.part")
@@ -94,10 +97,12 @@ def import_series(store: SeriesStore, topic: str, file: Path, now: datetime | No
     Raises
     ------
     InputRefused
-        If the file cannot be used; the message names file, line (or row) and value. Nothing has been written then.
+        If the file cannot be used (the message names file, line or row, and value), or Kafka takes no such name for a
+        topic. Nothing has been written then.
     SampleRejected
         If a step lies in the future of the store's clock.
     """
+    recorded_topic(topic)
     for _ in _checked(file, now):
         pass
     rows = 0
@@ -236,7 +241,7 @@ def _check(file: Path, frame: pd.DataFrame, offset: int, first_line: int, now: d
     for column, least, most, what in (
         ("step_s", 1, DAY_S, "is not a number of seconds that divides a day"),
         ("partition", 0, _MOST_PARTITIONS, "is not a partition number"),
-        ("value", 0, 2**63 - 1, "is not a whole number of 0 or more"),
+        ("value", 0, MOST_RECORDS, "is not a whole number of 0 or more, up to 2^53"),
     ):
         numbers = _whole(frame[column])
         refuse_where(numbers.isna() | (numbers < least) | (numbers > most), column, what)

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NewType
 
 GroupId = NewType("GroupId", str)
 """Name of a consumer group, as Kafka knows it."""
+
+
+def topic_name(text: str) -> str:
+    """Return a name that Kafka takes for a topic.
+
+    Raises
+    ------
+    ValueError
+        If Kafka takes it for none.
+
+    Examples
+    --------
+    >>> topic_name("orders.eu-1")
+    'orders.eu-1'
+    >>> topic_name("eu/orders")
+    Traceback (most recent call last):
+    ValueError: 'eu/orders' is no name of a topic: up to 249 letters, digits, dots, underscores and hyphens
+    """
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
+        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        raise ValueError(f"{shown!r} is no name of a topic: up to 249 letters, digits, dots, underscores and hyphens")
+    return text
 
 
 @dataclass(frozen=True, slots=True, order=True)

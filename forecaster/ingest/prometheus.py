@@ -20,6 +20,7 @@ from forecaster.errors import SourceRefused, SourceUnavailable
 from forecaster.ingest.base import OffsetReading, OffsetSample
 from forecaster.offsets import CountingPolicy, Floats, Ints, counts_over
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore
+from forecaster.stores.entry import recorded_topic
 from forecaster.timegrid import DAY_S
 from forecaster.topics import GroupId, TopicPartition
 
@@ -317,6 +318,7 @@ def backfill(
     Scrapes do not fall on boundaries, so each boundary is interpolated between the scrapes around it: the sum over
     steps is always a difference of two scrapes.
     """
+    recorded_topic(topic)
     policy = CountingPolicy(step_s, 0.0, 1.5 * step_s if max_gap_s is None else max_gap_s)
     first, last = -(-int(start.timestamp()) // step_s), int(end.timestamp()) // step_s
     margin = timedelta(seconds=policy.max_gap_s)

@@ -10,6 +10,7 @@ import numpy as np
 
 from forecaster.errors import InputRefused
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore, Tick
+from forecaster.stores.entry import MOST_RECORDS, recorded_topic
 from forecaster.timegrid import TimeGrid
 
 MAX_PARTITION = 100_000
@@ -61,7 +62,7 @@ def push(
     Raises
     ------
     InputRefused
-        If a row cannot be meant; the message names its position and value.
+        If a row cannot be meant (the message names its position and value), or Kafka takes no such name for a topic.
     StoreError
         If the store did not take it; nothing is remembered here, so that no row is acknowledged without being kept.
     """
@@ -69,6 +70,7 @@ def push(
         grid = TimeGrid(step_s)
     except ValueError as exc:
         raise InputRefused(f"{topic}: {exc}") from exc
+    recorded_topic(topic)
     if not rows:
         raise InputRefused(f"{topic}: rows is empty; send at least one")
     meta = store.meta(topic)
@@ -135,8 +137,8 @@ def _checked(topic: str, grid: TimeGrid, rows: Sequence[PushedRow], now: datetim
             raise InputRefused(f"{place}: partition {row.partition} is not within 0 … {MAX_PARTITION - 1}")
         if row.count < 0:
             raise InputRefused(f"{place}: count {row.count} is negative; leave out what is not known")
-        if row.count >= 2**62:
-            raise InputRefused(f"{place}: count {row.count} is more than a store can hold")
+        if row.count > MOST_RECORDS:
+            raise InputRefused(f"{place}: count {row.count} is more than {MOST_RECORDS}; check the unit")
         if (index, row.partition) in cells:
             raise InputRefused(f"{place}: {start.isoformat()} of partition {row.partition} is given twice")
         cells[index, row.partition] = row.count

@@ -12,6 +12,7 @@ from forecaster.errors import InputRefused, SourceRefused
 from forecaster.ingest.base import OffsetReading, OffsetSample
 from forecaster.series import ArrivalSeries
 from forecaster.stores.base import Cells, SeriesKey, SeriesStore
+from forecaster.stores.entry import recorded_topic
 from forecaster.topics import GroupId, TopicPartition
 
 
@@ -43,9 +44,9 @@ def load(store: SeriesStore, series: ArrivalSeries, topic: str | None = None, no
     Raises
     ------
     InputRefused
-        If counts are not whole, or the topic is recorded with another step.
+        If counts are not whole, the topic is recorded with another step, or its name is none that Kafka takes.
     """
-    name = topic or series.topic
+    name = recorded_topic(series.topic if topic is None else topic)
     _whole(series)
     meta = store.meta(name)
     if meta is not None and meta.step_s != series.grid.step_s:

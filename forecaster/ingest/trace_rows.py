@@ -18,11 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import InputRefused
+from forecaster.stores.entry import MOST_RECORDS
 from forecaster.timegrid import DAY_S, TimeGrid
 
 HEADER = ["timestamp", "series", "value"]
 _CHANGED_STEP_ROWS = 8
 """So many equal wider intervals in a row are another step, not gaps that happen to be alike."""
+_LAST_YEAR = 9000
+"""Room for whoever counts steps ahead of a row: dates end with the year 9999."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -173,6 +176,8 @@ def _seconds(place: Path, line: int, stamp: str) -> int:
     since = at - _EPOCH
     if since.days < 0:
         raise InputRefused(f"{place}:{line}: {stamp} lies before 1970; correct the year")
+    if at.year > _LAST_YEAR:
+        raise InputRefused(f"{place}:{line}: {stamp} lies behind the year {_LAST_YEAR}; correct the year")
     if since.microseconds:
         raise InputRefused(f"{place}:{line}: {stamp} is not a whole second; a step is whole seconds long")
     return since.days * DAY_S + since.seconds
@@ -191,6 +196,10 @@ def _value(place: Path, line: int, text: str, whole: bool, missing: float | None
         what = "negative" if value < 0 else "not finite"
         remedy = f"leave the row out where nothing is known, or say --missing={text.strip()}"
         raise InputRefused(f"{place}:{line}: {text} is {what}; {remedy}")
+    if value > MOST_RECORDS:
+        raise InputRefused(
+            f"{place}:{line}: {text} is more than {MOST_RECORDS}, beyond which counting is not exact; check the unit"
+        )
     if whole and not value.is_integer():
         raise InputRefused(f"{place}:{line}: {text} is not a whole number of records; --round accepts decimals")
     return value

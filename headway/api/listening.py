@@ -62,9 +62,12 @@ class Server(uvicorn.Server):
                 raise HeadwayError(f"{files}: {error.strerror or error}; give a PEM certificate and its key") from error
         super().__init__(config)
         self._app = app
+        self.interrupted = False
+        """Whether Ctrl-C ended it."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End; a second Ctrl-C does not wait for requests under way."""
+        self.interrupted = self.interrupted or sig == signal.SIGINT
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from forecaster.ingest.push import MAX_PARTITION, PushedRow, push
+from forecaster.stores.entry import MOST_RECORDS
 from headway.api.groups import App, as_json
 from headway.api.names import GROUP
 from headway.api.problems import problem
@@ -77,7 +78,7 @@ def put_pause(group: str, body: PauseBody, app: App, actor: Actor = "api") -> Re
 class ApprovalBody(_Strict):
     """The plan that is approved; the latest by default."""
 
-    version: Annotated[int | None, Field(ge=0, le=2**53)] = None
+    version: Annotated[int | None, Field(ge=0, le=MOST_RECORDS)] = None
 
 
 @router.post(f"{GROUP}/approvals", summary="Approve a plan")

@@ -57,10 +57,12 @@ SUMMARIES: dict[str, dict[str, str]] = {
 """Command name → summary, by the order in which a user meets them. A summary is its command's first docstring line."""
 
 EXAMPLE = "headway demo --once"
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 0 done, 1 refused or failed, 2 wrong usage.
+    """Run one command; return its exit code: 0 done, 1 refused or failed, 2 wrong usage, 130 ended by Ctrl-C.
 
     Parameters
     ----------
@@ -86,9 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"; did you mean {near[0]}?" if near else "; headway --help lists the commands"
         sys.stderr.write(f"headway: no command {name!r}{hint}\n")
         return 2
-    from headway.cli.frame import run
+    try:
+        from headway.cli.frame import run
 
-    return run(name, import_module(module_of(name)), rest)
+        return run(name, import_module(module_of(name)), rest)
+    except KeyboardInterrupt:  # while modules are loaded: nothing has begun
+        sys.stderr.write(f"\nheadway {name}: stopped before it began\n")
+        return INTERRUPTED
 
 
 def commands() -> dict[str, str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headway.consumers.adoption import Outcome
 
 EXAMPLE = "headway adopt --group orders --dry-run"
+STOPPED = "the same command goes on from there; --dry-run shows which steps are due"
 
 Group = Annotated[str, typer.Option(help="The group.")]
 

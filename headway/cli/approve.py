@@ -10,6 +10,7 @@ from headway.cli.options import Actor, Config
 from headway.cli.output import Json, emit_json, emit_table
 
 EXAMPLE = "headway approve --group orders"
+STOPPED = "headway plan --group GROUP shows whether the plan still waits"
 
 
 def command(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headway.demo import Replay
 
 EXAMPLE = "headway demo --once"
+STOPPED = "the same command goes on from the last minute that the store has"
 
 
 def command(

@@ -11,6 +11,7 @@ from headway.cli.options import Config, writable
 from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway export --topic orders --file orders.csv.gz"
+STOPPED = "no file was written"
 
 
 def command(

@@ -11,8 +11,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from headway.cli import INTERRUPTED
 from headway.cli.bundles import expanded
 from headway.errors import one_line
+
+NOTHING_CHANGED = "nothing was changed"
 
 
 def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
@@ -20,15 +23,18 @@ def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
 
     ``module.command`` is a typer-style function; a module with sub-commands has ``module.app``, a
     :class:`typer.Typer`, instead. ``module.EXAMPLE`` is the line that starts the help, ``module.EXAMPLES`` those of its
-    sub-commands by name.
+    sub-commands by name. ``module.STOPPED`` says what Ctrl-C leaves behind, where a command changes something.
     """
     try:
         _typer_app(module)(args=list(args), prog_name=f"headway {name}")
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if code == INTERRUPTED:  # typer's word for Ctrl-C
+            say_stopped(name, module)
+        return code
     except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        return 130
+        say_stopped(name, module)
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output went away; nothing is wrong here
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -38,6 +44,11 @@ def run(name: str, module: ModuleType, args: Sequence[str]) -> int:
         sys.stderr.write(f"headway {name}: {one_line(error)}\n")
         return 1
     return 0
+
+
+def say_stopped(name: str, module: ModuleType) -> None:
+    """Say after Ctrl-C what is left: ``module.STOPPED``, or that the command changes nothing."""
+    sys.stderr.write(f"\nheadway {name}: stopped; {getattr(module, 'STOPPED', NOTHING_CHANGED)}\n")
 
 
 def help_of(name: str, module: ModuleType) -> str:

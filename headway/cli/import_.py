@@ -11,6 +11,7 @@ from headway.cli.options import Config
 from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway import --topic orders --file orders.csv.gz"
+STOPPED = "what was written so far stays, and the same command completes it"
 
 
 def command(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from forecaster.ingest.replay import Loaded
 
 EXAMPLE = "headway ingest --input data/nyc_taxi_30min.csv.gz --topic taxi"
+STOPPED = "what was written so far stays, and the same command completes it"
 
 
 def command(

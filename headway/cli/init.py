@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headway.configuration.settings import Settings
 
 EXAMPLE = "headway init --brokers 127.0.0.1:9092"
+STOPPED = "no file was written unless a line above says so"
 
 
 def command(
@@ -50,12 +51,12 @@ def command(
     if brokers is None:
         if not asks:
             raise typer.BadParameter("there is no terminal to ask on; give host:port", param_hint="--brokers")
-        brokers = typer.prompt("Kafka brokers", default="127.0.0.1:9092", err=True)
+        brokers = _ask("Kafka brokers", "127.0.0.1:9092")
     if not brokers.strip():
         raise typer.BadParameter("no broker is named; give host:port, by commas", param_hint="--brokers")
     properties = _properties(property or [])
     if store is None and asks:
-        store = typer.prompt("Store (redis:// URL, or embedded)", default="embedded", err=True)
+        store = _ask("Store (redis:// URL, or embedded)", "embedded")
     url = None if store in (None, "", "embedded") else store
     settings = _settings(brokers, url, properties)
     _check_store(settings)
@@ -64,13 +65,13 @@ def command(
     if asks and not group and groups:
         while True:
             try:
-                groups = chosen(groups, typer.prompt("Watch which (numbers, names, all)", default="all", err=True))
+                groups = chosen(groups, _ask("Watch which (numbers, names, all)", "all"))
                 break
             except ValueError as wrong:
                 say(str(wrong))
     text = configuration(groups, brokers=brokers, store=url, properties=properties, timezone=timezone)
     if asks and prometheus is None:
-        answer = typer.prompt("Prometheus with a Kafka exporter's history (URL, or none)", default="none", err=True)
+        answer = _ask("Prometheus with a Kafka exporter's history (URL, or none)", "none")
         prometheus = None if answer == "none" else answer
     out.write_text(text, encoding="utf-8")
     try:
@@ -86,6 +87,13 @@ def command(
         return
     for line in steps:
         typer.echo(line)
+
+
+def _ask(what: str, default: str) -> str:
+    try:
+        return str(typer.prompt(what, default=default, err=True))
+    except typer.Abort:
+        raise KeyboardInterrupt from None
 
 
 def _properties(pairs: list[str]) -> dict[str, str]:

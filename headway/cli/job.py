@@ -10,6 +10,7 @@ from headway.cli.options import Config
 from headway.cli.output import Json, emit_json, emit_table
 
 EXAMPLE = "headway job run seal --group orders"
+STOPPED = "the pass may be run again; what it wrote before stays"
 
 app = typer.Typer(
     help="Run one pass of a scheduled job.\n\nThe same passes that headway serve runs by itself: record, forecast, "

@@ -11,6 +11,7 @@ from headway.cli.output import Json
 from headway.cli.split import finish
 
 EXAMPLE = "headway merge --topic orders --partition 7"
+STOPPED = "a merge that was asked for may still end, or goes on with the next leader of the topic; the table is whole"
 
 
 def command(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headway.operation.operations import Pause
 
 EXAMPLE = "headway mode --group orders shadow"
+STOPPED = "headway mode shows what holds"
 
 
 def command(

@@ -10,6 +10,7 @@ from headway.cli.options import Config
 from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway move --group orders --partition orders:7 --to 2"
+STOPPED = "a move that was asked for may still end: headway plan --group GROUP shows who owns what"
 
 
 def command(

@@ -23,6 +23,27 @@ def writable(path: Path | None) -> Path | None:
     return path
 
 
+def keeps_models(folder: Path) -> None:
+    """Refuse, before the work, a folder of models that can neither be made nor written.
+
+    Raises
+    ------
+    HeadwayError
+        With the place and the remedy.
+    """
+    from tempfile import TemporaryFile
+
+    from headway.errors import HeadwayError
+
+    try:
+        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        what = f"{folder}: models cannot be kept there ({error.strerror})"
+        raise HeadwayError(f"{what}; name another folder with --out or models.path") from error
+
+
 def one_scope(group: str | None, every: bool) -> str:
     """Return the scope that ``--group G`` or ``--all`` names; both or neither is wrong usage."""
     if (group is None) == (not every):

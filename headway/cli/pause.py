@@ -10,6 +10,7 @@ from headway.cli.options import Actor, Config, one_scope
 from headway.cli.output import Json, emit_json, emit_table
 
 EXAMPLE = "headway pause --all --for 2h"
+STOPPED = "headway mode shows what holds"
 
 
 def command(

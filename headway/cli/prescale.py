@@ -10,6 +10,7 @@ from headway.cli.options import Actor, Config
 from headway.cli.output import Json, emit_json, emit_table
 
 EXAMPLE = "headway prescale list"
+STOPPED = "headway prescale list shows what holds"
 EXAMPLES = {
     "add": "headway prescale add --cron '0 8 * * 1-5' --timezone Europe/Berlin --duration 2h --at-least 9",
     "list": "headway prescale list",

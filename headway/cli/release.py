@@ -8,6 +8,7 @@ from headway.cli.options import Config
 from headway.cli.output import Json
 
 EXAMPLE = "headway release --group orders --dry-run"
+STOPPED = "the same command goes on from there; --dry-run shows which steps are due"
 
 
 def command(group: Group, how: HandOver, config: Config = None, json: Json = False) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headway.reports.report import Did
 
 EXAMPLE = "headway report --group worldcup --input data/worldcup98_1min.csv.gz --capacity 150 --days 2"
+STOPPED = "no report was written"
 PAGE = 5000
 
 
@@ -48,16 +49,14 @@ def command(
     it was wrong and why. A second file with the same name and .json holds the figures. Works on recorded history, and
     on a trace file before Headway has ever seen the group.
     """
-    from concurrent.futures import ProcessPoolExecutor
     from dataclasses import replace
-    from multiprocessing import get_context
 
     from headway.configuration.settings import load
     from headway.errors import HeadwayError
     from headway.reports.evidence_page import write_page
     from headway.reports.report import make_report
     from headway.reports.simulation import POLICIES
-    from headway.work.children import settle_child
+    from headway.work.children import one_child
 
     file = out or Path(f"headway-report-{group.replace('/', '_')}.html")
     beside = file.with_suffix(".json")
@@ -79,7 +78,7 @@ def command(
         policy = replace(policy, **given)
     except ValueError as refused:
         raise HeadwayError(str(refused)) from refused
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=settle_child) as rivals:
+    with one_child() as rivals:
         more: dict[str, Any] = {"days": days, "policies": names, "say": say, "beside": rivals}
         if input is not None:
             zone = timezone or (settings.grid(group).timezone if settings.group(group) is not None else "UTC")

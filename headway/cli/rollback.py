@@ -11,6 +11,7 @@ from headway.cli import sources
 from headway.cli.output import Json, emit_json, emit_table
 
 EXAMPLE = "headway rollback --topic nyc_taxi_30min --list"
+STOPPED = "headway rollback --topic TOPIC --list shows which model serves"
 
 
 def command(
@@ -26,13 +27,20 @@ def command(
     The version is opened before it serves: one that is damaged or untested here is refused, and nothing changes.
     A second rollback goes further back, never forth.
     """
+    import difflib
     from datetime import UTC, datetime
 
     from forecaster.topics import StreamId
     from headway.configuration.settings import load
+    from headway.errors import HeadwayError
 
     settings = load(config)
     models, stream = sources.registry(settings, out), StreamId(settings.cluster, topic)
+    if not models.versions(stream):
+        have = [s.topic for s in models.streams() if s.cluster == settings.cluster]
+        near = difflib.get_close_matches(topic, have, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "headway train makes the first"
+        raise HeadwayError(f"{models.root} holds no model of topic {topic!r}; {hint}")
     if not show:
         models.rollback(stream, datetime.now(UTC), to)
     current = models.current(stream)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from headway.cli import INTERRUPTED
 from headway.cli.options import Config
 from headway.cli.output import say
 
 EXAMPLE = "headway serve"
+STOPPED = "groups keep the members they have, the store keeps what was recorded; headway serve goes on from there"
 
 
 def command(config: Config = None) -> None:
@@ -48,13 +50,19 @@ def command(config: Config = None) -> None:
         signal.signal(signal.SIGHUP, lambda *_: jobs.soon("groups"))
         jobs.start()
         say(f"page and API: {url_of(settings.api, listener)}")
+        server = Server(asgi, settings.api)
         try:
-            Server(asgi, settings.api).run(sockets=[listener])
+            server.run(sockets=[listener])
         finally:
             app.thinkers.close()
             app.trainers.close()
             late = jobs.stop(settings.jobs.stop_limit)
     if late:
         logs.logger("serve").warning("ended with jobs under way", jobs=", ".join(late))
+        if server.interrupted:
+            say(f"headway serve: stopped; {STOPPED}")
         sys.stderr.flush()
-        os._exit(0)  # their threads would keep the process; what they were about to write is refused or written anew
+        # their threads would keep the process; what they were about to write is refused or written anew
+        os._exit(INTERRUPTED if server.interrupted else 0)
+    if server.interrupted:
+        raise KeyboardInterrupt

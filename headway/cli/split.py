@@ -10,6 +10,7 @@ from headway.cli.options import Config
 from headway.cli.output import Json, emit_record
 
 EXAMPLE = "headway split --topic orders --partition 7 --lanes 3"
+STOPPED = "a split that was asked for may still end, or is taken back by whoever leads the topic; the table is whole"
 
 
 def command(

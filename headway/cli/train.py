@@ -14,6 +14,7 @@ import typer
 
 from headway.cli import sources
 from headway.cli.bundles import Days, Trace, Workers
+from headway.cli.options import keeps_models
 from headway.cli.output import Json, bar, emit_json, emit_table
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Load = Callable[[], tuple[ArrivalSeries, Calendar]]
 
 EXAMPLE = "headway train --input data/nyc_taxi_30min.csv.gz --timezone America/New_York"
+STOPPED = "models that were finished are kept, the others are as before; --resume leaves out what is finished"
 
 
 def command(
@@ -78,6 +80,7 @@ def command(
     now = datetime.now(UTC)
     if not (input or topic or everything):
         raise typer.BadParameter("say --input FILE, --topic TOPIC or --all", param_hint="--input")
+    keeps_models(registry.root)
     with ExitStack() as stack:
         named = days.calendar()
         streams: list[Load] = [partial(_of_file, file, trace, seed, named) for file in _files(input or [])]

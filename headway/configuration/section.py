@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
@@ -55,6 +55,10 @@ class Section(BaseModel):
                 near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.5)
                 hint = f"the nearest known key is {near[0]!r}" if near else f"known: {', '.join(cls.model_fields)}"
                 raise PydanticCustomError("unknown_key", "unknown key {key}; {hint}", {"key": repr(key), "hint": hint})
+            kind = cls.model_fields[key].annotation
+            if isinstance(data[key], bool) and bool not in (kind, *get_args(kind)):
+                wrong = {"key": key, "value": str(data[key]).lower()}
+                raise PydanticCustomError("no_switch", "{key} is no switch: it cannot be {value}", wrong)
         return data
 
 

@@ -5,7 +5,6 @@ Values only: `headway.configuration.settings` reads files and the environment, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -25,6 +24,7 @@ from balancer.errors import PolicyRefused
 from balancer.policy import AssignmentKind
 from balancer.prescaling import Rule, rule_from_json
 from forecaster.timegrid import TimeGrid
+from forecaster.topics import topic_name
 from headway.configuration.actuators import ActuatorSettings
 from headway.configuration.section import LOOPBACK, Duration, Section, SomeTime, whole_tls
 
@@ -342,13 +342,7 @@ class GroupDefaults(Section):
         return value
 
 
-def _topic_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
-        raise ValueError(f"{value!r} is no name of a topic: up to 249 letters, digits, dots, underscores and hyphens")
-    return value
-
-
-TopicName = Annotated[str, AfterValidator(_topic_name)]
+TopicName = Annotated[str, AfterValidator(topic_name)]
 
 
 class GroupSettings(GroupDefaults):

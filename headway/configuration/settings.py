@@ -406,6 +406,17 @@ def _first_line(error: ValidationError, place: str, variables: Mapping[tuple[str
         text = 'must be a list, such as ["orders"]'
     elif first["type"] == "union_tag_invalid":
         text = f"there is no kind {context['tag']!r}; there are {context['expected_tags']}"
+    elif first["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        inside = path[-1] == "actuator"
+        text = 'must be a table, such as { kind = "keda" }' if inside else f"must be a table: [{'.'.join(path)}]"
+    elif first["type"] == "string_type":
+        text = "must be text in quotes"
+    elif first["type"].startswith("int_"):
+        text = "must be a whole number"
+    elif first["type"].startswith("float_"):
+        text = "must be a number"
+    elif path == ("store", "url"):
+        text = "must be a URL such as redis://127.0.0.1:6379/0, rediss://… or unix://…"
     text = re.sub("^Input should be ", "must be ", text)
     key = (*path, str(context["key"]).strip("'")) if "key" in context else path
     where = ".".join(path)

@@ -108,15 +108,30 @@ def _brokers(settings: Settings) -> Iterator[Check]:
         return
     reached = []
     for server in servers.split(","):
-        host, _, port = server.strip().rpartition(":")
+        host, port = _host_and_port(server.strip())
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=3):
+            with socket.create_connection((host, port), timeout=3):
                 reached.append(server.strip())
-        except (OSError, ValueError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
             remedy = "start the broker, or correct kafka.bootstrap_servers (host:port, comma-separated)"
-            yield Check("brokers", False, f"{server.strip()}: {error}", remedy)
+            yield Check("brokers", False, f"{server.strip()}: {why}", remedy)
     if reached:
         yield Check("brokers", True, f"{', '.join(reached)} accept connections")
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    """Return where a broker listens; clients take 9092 where no port is said.
+
+    Examples
+    --------
+    >>> _host_and_port("kafka-1:9093"), _host_and_port("kafka-1"), _host_and_port("[::1]:9093")
+    (('kafka-1', 9093), ('kafka-1', 9092), ('::1', 9093))
+    """
+    host, colon, port = server.rpartition(":")
+    if not colon or not port.isdecimal():
+        host, port = server, "9092"
+    return host.strip("[]"), int(port)
 
 
 def _source(settings: Settings, open_source: Callable[[], OffsetSource] | None) -> Iterator[Check]:

@@ -7,11 +7,13 @@ we are killed; a task that takes longer than it may ends with its process, and t
 from __future__ import annotations
 
 import os
+import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import get_context, resource_tracker
 from typing import Any, TypeVar
 
 from headway.errors import HeadwayError, NotReady
@@ -66,25 +68,55 @@ class Children:
                 self._pool = ProcessPoolExecutor(
                     self._at_once, mp_context=get_context("spawn"), initializer=settle_child
                 )
-            return self._pool.submit(task, *arguments)
+            with deaf():
+                return self._pool.submit(task, *arguments)
 
     def close(self) -> None:
         """End the processes, whatever they do."""
         with self._lock:
             pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        workers = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.join(2)
+        if pool is not None:
+            _end(pool)
+
+
+@contextmanager
+def one_child() -> Iterator[Executor]:
+    """Provide a child for work beside ours; at the end of the block it ends, whatever it does."""
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=settle_child)
+    try:
+        with deaf():
+            pool.submit(int)  # its process begins here
+        yield pool
+    finally:
+        _end(pool)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    workers = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(2)
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Start processes that never hear Ctrl-C: a terminal sends it to all, and the parent decides when they end.
+
+    A child inherits which signals its parent's thread blocks, so it is deaf from its first instruction on, before
+    :func:`settle_child` runs.
+    """
+    resource_tracker.ensure_running()  # its own start would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def settle_child() -> None:
     """Make this process a child that disturbs nobody and does not outlive its parent; the initializer of pools."""
-    import signal
     from multiprocessing import connection, parent_process
 
     parent = parent_process()

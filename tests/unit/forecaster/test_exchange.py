@@ -127,7 +127,7 @@ def test_files_that_are_none(store: MemorySeriesStore, tmp_path: Path) -> None:
     pd.DataFrame({"timestamp": [1]}).to_parquet(tmp_path / "p.parquet")
     with pytest.raises(InputRefused, match="column 'metric' is missing"):
         import_series(store, "orders", tmp_path / "p.parquet")
-    with pytest.raises(InputRefused, match="nothing is recorded of topic 'order'; recorded topics: orders"):
+    with pytest.raises(InputRefused, match="nothing is recorded of topic 'order'; did you mean 'orders'"):
         export_series(store, "order", tmp_path / "o.csv")
     assert not (tmp_path / "o.csv").exists()
 

@@ -47,6 +47,20 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path):
     assert not lives(child)
 
 
+def blocked() -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_child_is_deaf_to_ctrl_c_from_its_first_instruction_on():
+    """A terminal sends it to all; one that is still importing would fill the screen with a traceback."""
+    children = Children(1, 60.0, "a look")
+    try:
+        assert children.run(blocked)
+        assert not blocked()
+    finally:
+        children.close()
+
+
 def test_a_task_that_takes_too_long_is_ended_and_the_next_gets_a_new_child():
     children = Children(1, 5.0, "sleep")
     try:

@@ -84,6 +84,39 @@ def test_an_error_is_one_line_and_exit_1(capsys, error, line):
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, lambda: SystemExit(130)])
+def test_ctrl_c_says_what_is_left_and_is_exit_130(capsys, stop):
+    def command() -> None:
+        """Do a thing."""
+        raise stop()
+
+    module = command_module(command)
+    assert run("thing", module, []) == 130
+    assert capsys.readouterr().err == "\nheadway thing: stopped; nothing was changed\n"
+    module.STOPPED = "half of it is there"
+    assert run("thing", module, []) == 130
+    assert capsys.readouterr().err == "\nheadway thing: stopped; half of it is there\n"
+
+
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback(capsys, monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", interrupted)
+    assert cli.main(["mode"]) == 130
+    assert capsys.readouterr().err == "\nheadway mode: stopped before it began\n"
+
+
+READS = {"assign", "backtest", "doctor", "forecast", "m4", "plan", "replay-decision", "route", "simulate", "watch",
+         "worker"}  # fmt: skip
+"""Commands that change nothing, or (route, worker) end in order at Ctrl-C."""
+
+
+def test_whatever_changes_something_says_what_ctrl_c_leaves():
+    says = {name for name in cli.commands() if hasattr(cli.import_module(cli.module_of(name)), "STOPPED")}
+    assert says == set(cli.commands()) - READS
+
+
 def test_wrong_usage_is_exit_2(capsys):
     def command(number: int) -> None:
         """Do a thing."""

@@ -58,3 +58,39 @@ def test_what_a_prometheus_knows_becomes_history(capsys: pytest.CaptureFixture[s
         assert out["rows"] >= out["steps"] - 2 >= 42
         assert main([*arguments[:-1], "--topic", "unknown"]) == 1
     assert main(["ingest", "--topic", "orders", "--input", "x.csv", "--prometheus", "http://127.0.0.1:1"]) == 2
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "eu/orders", "a b", "a\nb", "größe", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_refused(
+    topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text(ROWS)
+    assert main(["ingest", "--input", "orders.csv", "--topic", "orders"]) == 0
+    assert main(["export", "--topic", "orders", "--file", "out.csv"]) == 0
+    capsys.readouterr()
+    for command in (["ingest", "--input", "orders.csv"], ["import", "--file", "out.csv"]):
+        assert main([*command, "--topic", topic]) == 1
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith(f"headway {command[0]}: ") and "is no name of a topic" in said and len(said) < 250
+
+
+def test_an_export_of_an_unknown_topic_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders.csv").write_text(ROWS)
+    assert main(["ingest", "--input", "orders.csv", "--topic", "orders"]) == 0
+    assert main(["export", "--topic", "order", "--file", "out.csv"]) == 1
+    assert capsys.readouterr().err.endswith("nothing is recorded of topic 'order'; did you mean 'orders'?\n")
+
+
+@pytest.mark.parametrize("out", ["/proc/models", "orders.csv/models", "x" * 300])
+def test_a_folder_that_cannot_keep_models_is_refused_before_the_training(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text(ROWS)
+    assert main(["train", "--input", "orders.csv", "--out", out]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("headway train: ") and "models cannot be kept there" in said and "--out" in said
+
+
+def test_a_rollback_of_an_unknown_topic_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollback", "--topic", "orders", "--out", str(tmp_path)]) == 1
+    assert "holds no model of topic 'orders'; headway train makes the first" in capsys.readouterr().err

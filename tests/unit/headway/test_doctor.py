@@ -8,6 +8,7 @@ from forecaster.errors import SourceRefused, SourceUnavailable
 from forecaster.ingest.base import OffsetReading, OffsetSample
 from forecaster.stores.memory import MemorySeriesStore
 from forecaster.topics import GroupId, TopicPartition
+from headway.configuration.sections import KafkaSettings
 from headway.configuration.settings import Settings
 from headway.operation.doctor import examine
 from tests.unit.headway.conftest import NOW
@@ -51,6 +52,24 @@ def test_brokers_that_are_away_or_refuse_us_are_told_with_the_remedy(house, erro
     assert (check.ok, check.detail) == (False, str(error))
     assert check.remedy.startswith(remedy)
     assert source.closed
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ("nowhere.invalid", "nowhere.invalid: Name or service not known"),
+        ("127.0.0.1:1", "127.0.0.1:1: Connection refused"),
+        ("127.0.0.1:high", "127.0.0.1:high: "),
+        ("127.0.0.1:99999", "127.0.0.1:99999: "),
+    ],
+)
+def test_a_broker_that_is_not_there_is_named_with_the_remedy_and_without_python(house, servers, said):
+    away = house.model_copy(update={"kafka": KafkaSettings(bootstrap_servers=servers)})
+    (check,) = [c for c in examine(away, MemorySeriesStore) if c.name == "brokers"]
+    assert not check.ok
+    assert check.detail.startswith(said) or "not known" in said
+    assert "literal" not in check.detail and "Errno" not in check.detail
+    assert "host:port" in check.remedy
 
 
 def test_an_unknown_topic_and_a_group_without_commits_are_told_and_the_rest_is_well(house):

@@ -118,7 +118,7 @@ def test_nothing_is_required_and_act_is_never_the_default():
         ("[groups.a]\ntopics=['a b']\n", "'a b' is no name of a topic"),
         ("[groups.a]\ntopics=['..']\n", "no name of a topic"),
         ("[groups.'']\ntopics=['t']\n", "a group has no name"),
-        ("[groups.a]\ntopics=['t']\nmax_replicas=1.5\n", "max_replicas: must be a valid integer"),
+        ("[groups.a]\ntopics=['t']\nmax_replicas=1.5\n", "max_replicas: must be a whole number"),
         ("[groups.a]\ntopics=['t']\nprice_per_member_hour=-1\n", "price_per_member_hour: must be"),
         ("[groups.a]\ntopics=['t']\nactuator={kind='webhook', url='ftp://x'}\n", "actuator.webhook.url"),
         ("[groups.a]\ntopics=['t']\nlease_ttl='0s'\n", "lease_ttl: must be longer than zero"),
@@ -134,6 +134,15 @@ def test_nothing_is_required_and_act_is_never_the_default():
             "[prometheus]\nurl = 'http://p'\n[kafka.properties]\n'bootstrap.servers' = 'b:9092'\n",
             "offsets come from one.*HEADWAY_PROMETHEUS__URL or HEADWAY_KAFKA__BOOTSTRAP_SERVERS",
         ),
+        ("[groups.a]\ntopics=['t']\nmax_replicas=true\n", "groups.a: max_replicas is no switch: it cannot be true"),
+        ("[groups.a]\ntopics=['t']\nslo=true\n", "groups.a: slo is no switch"),
+        ("[groups.a]\ntopics=['t']\nmax_replicas='many'\n", "groups.a.max_replicas: must be a whole number"),
+        ("[groups.a]\ntopics=['t']\nactuator='keda'\n", r"groups.a.actuator: must be a table, such as \{ kind"),
+        ("[groups.a]\ntopics=[['t']]\n", "groups.a.topics.0: must be text in quotes"),
+        ("[groups]\na=3\n", r"groups.a: must be a table: \[groups.a\]"),
+        ("groups = []\n", r"groups: must be a table: \[groups\]"),
+        ("[kafka]\nbootstrap_servers=['b:9092']\n", "kafka.bootstrap_servers: must be text in quotes"),
+        ("[store]\nurl = '127.0.0.1:6379'\n", "store.url: must be a URL such as redis://127.0.0.1:6379/0"),
         ("nonsense", "not TOML"),
     ],
 )
@@ -169,7 +178,7 @@ def test_environment_overrides_the_file(tmp_path):
     assert settings.group("bills").topics == ("bills",)
     assert settings.kafka_properties()["client.id"] == "h"
     assert settings.cluster == "eu"
-    for variable, said in (("HEADWAY_STORE__ULR", "'url'"), ("HEADWAY_GROUPS__ORDERS__MAX_REPLICAS", "integer")):
+    for variable, said in (("HEADWAY_STORE__ULR", "'url'"), ("HEADWAY_GROUPS__ORDERS__MAX_REPLICAS", "whole")):
         with pytest.raises(SettingsRefused, match=f"^{variable}: .*{said}"):  # the place is the variable, not the file
             load(write(tmp_path, EXAMPLE), {variable: "x"})
 
