@@ -17,6 +17,9 @@ from forecaster.timegrid import TimeGrid
 
 Floats = NDArray[np.float64]
 
+LEAST_COMPARED = 0.5
+"""Share of a window's records at which a naive method must have been there to be compared with."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreLog:
@@ -34,6 +37,8 @@ class ScoreLog:
         Level → shape (steps,): partitions whose actual lay above that quantile.
     naive
         Naive method → shape (steps,): its absolute error in records.
+    compared
+        Naive method → shape (steps,): whether it had anything to repeat at a step; else its error is unknown, not 0.
     """
 
     grid: TimeGrid
@@ -44,6 +49,7 @@ class ScoreLog:
     under: Floats
     missed: Mapping[float, Floats]
     naive: Mapping[str, Floats]
+    compared: Mapping[str, NDArray[np.bool_]]
 
     def window(self, start: datetime, end: datetime) -> StreamHealth:
         """Return the figures of a window.
@@ -51,7 +57,8 @@ class ScoreLog:
         Examples
         --------
         >>> one = np.ones(3)
-        >>> log = ScoreLog(TimeGrid(3600), 0, one, 10 * one, one, 0 * one, {0.9: one * 0}, {"yesterday": 4 * one})
+        >>> naive, there = {"yesterday": 4 * one}, {"yesterday": one > 0}
+        >>> log = ScoreLog(TimeGrid(3600), 0, one, 10 * one, one, 0 * one, {0.9: one * 0}, naive, there)
         >>> health = log.window(log.grid.start_of(1), log.grid.start_of(3))
         >>> health.points, health.wape, health.bias, health.coverage[0.9], health.naive["yesterday"]
         (2, 0.1, 0.1, 1.0, 0.4)
@@ -63,6 +70,13 @@ class ScoreLog:
         def total(values: Floats) -> float:
             return float(values[lo:hi].sum())
 
+        def naive_wape(name: str) -> float | None:
+            there = self.compared[name][lo:hi]
+            came = float(self.actual[lo:hi][there].sum())
+            if came <= 0 or came < LEAST_COMPARED * actual:
+                return None
+            return float(self.naive[name][lo:hi][there].sum()) / came
+
         points, actual = total(self.points), total(self.actual)
         over, under = total(self.over), total(self.under)
         return StreamHealth(
@@ -70,7 +84,7 @@ class ScoreLog:
             wape=(over + under) / actual if actual > 0 else None,
             bias=(over - under) / actual if actual > 0 else None,
             coverage={q: 1 - total(v) / points if points > 0 else None for q, v in self.missed.items()},
-            naive={name: total(v) / actual if actual > 0 else None for name, v in self.naive.items()},
+            naive={name: naive_wape(name) for name in self.naive},
         )
 
 
@@ -87,7 +101,7 @@ class StreamHealth:
     coverage
         Level → share of actuals at or below it.
     naive
-        Naive method → its WAPE at the same points.
+        Naive method → its WAPE where it had anything to repeat; None where that is less than half of what came.
     """
 
     points: int

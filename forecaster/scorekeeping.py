@@ -110,11 +110,16 @@ class Scorekeeper:
         end = grid.index_of(now)
         first = end - int(KEPT / grid.step)
 
-        def sums(metric: str, unit: float = _MILLI) -> NDArray[np.float64]:
+        def read(metric: str, unit: float = _MILLI) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
             cells = self._store.read(SeriesKey(topic, f"forecast_{metric}", step_s=meta.step_s), first, end)
             if cells.partitions == 0:
-                return np.zeros(end - first)
-            return np.where(cells.known[0], cells.values[0], 0) / unit
+                return np.zeros(end - first), np.zeros(end - first, dtype=np.bool_)
+            return np.where(cells.known[0], cells.values[0], 0) / unit, cells.known[0]
+
+        def sums(metric: str, unit: float = _MILLI) -> NDArray[np.float64]:
+            return read(metric, unit)[0]
+
+        naive = {name: read(f"naive_{name}") for name in _NAIVES}
 
         return ScoreLog(
             grid,
@@ -124,7 +129,8 @@ class Scorekeeper:
             sums("over"),
             sums("under"),
             {q: sums(f"missed_{q:g}", 1.0) for q in levels},
-            {name: sums(f"naive_{name}") for name in _NAIVES},
+            {name: errors for name, (errors, _) in naive.items()},
+            {name: there for name, (_, there) in naive.items()},
         )
 
 

@@ -96,8 +96,10 @@ def worst(pairs: Pairs, windows: Sequence[tuple[datetime, datetime, str]] = ()) 
     errors = np.bincount(hours - first, np.abs(median - came))
     counts = np.bincount(hours - first)
     total, said = np.bincount(hours - first, came), np.bincount(hours - first, median)
-    week = np.where(np.isnan(pairs.naive["last week"][chosen]), 0.0, pairs.naive["last week"][chosen])
-    weeks = np.bincount(hours - first, week)
+    week = pairs.naive["last week"][chosen]
+    there = ~np.isnan(week)
+    weeks = np.bincount(hours[there] - first, week[there], len(counts))
+    seen = np.bincount(hours[there] - first, minlength=len(counts))
     found = []
     for h in np.argsort(-errors / np.maximum(counts, 1))[:WORST]:
         if counts[h] == 0 or errors[h] == 0:
@@ -111,13 +113,13 @@ def worst(pairs: Pairs, windows: Sequence[tuple[datetime, datetime, str]] = ()) 
                 "came": round(float(mean), 3),
                 "expected": round(float(expected), 3),
                 "wape": float(errors[h] / total[h]) if total[h] > 0 else None,
-                "cause": _cause(float(mean), float(expected), float(weeks[h] / counts[h]), inside),
+                "cause": _cause(float(mean), float(expected), float(weeks[h] / seen[h]) if seen[h] else None, inside),
             }
         )
     return found
 
 
-def _cause(came: float, expected: float, last_week: float, inside: list[str]) -> str:
+def _cause(came: float, expected: float, last_week: float | None, inside: list[str]) -> str:
     if expected > 0:
         change = came / expected - 1
         said = f"{100 * abs(change):.0f} % {'more' if change > 0 else 'less'} than expected"
@@ -125,6 +127,8 @@ def _cause(came: float, expected: float, last_week: float, inside: list[str]) ->
         said = "records where none were expected"
     if inside:
         return f"{said}, within {inside[0]}"
+    if last_week is None:  # nothing to be unlike
+        return said
     if last_week > 0 and abs(came - last_week) < 0.5 * abs(came - expected):
         return f"{said}; the week before was closer"
     if came > expected and not 0.8 <= came / max(last_week, 1e-9) <= 1.25:

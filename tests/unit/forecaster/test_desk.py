@@ -89,6 +89,17 @@ def test_a_closed_gate_serves_the_naive_rung_and_goes_on_scoring(tmp_path: Path)
     assert desk.drift("orders", NOW + 14 * STEP) is None  # too few points to call it drift yet
 
 
+def test_a_stream_of_three_days_may_act_though_it_has_no_last_week() -> None:
+    store = filled(days=3)
+    desk = desk_with(store, min_points=10)
+    rng = np.random.default_rng(4)
+    for k in range(30):
+        served = desk.forecast("orders", NOW + k * STEP, HOUR)
+        tick(store, NOW + k * STEP, rng.poisson(30, 2).tolist())
+    assert served.verdict is not None and served.verdict.may_act, served.verdict
+    assert served.verdict.health.naive["last_week"] is None and served.verdict.health.naive["yesterday"] is not None
+
+
 def test_the_first_forecast_of_a_fresh_topic_does_not_act() -> None:
     served = desk_with(filled()).forecast("orders", NOW, HOUR)
     assert served.verdict is not None

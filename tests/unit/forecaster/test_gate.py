@@ -24,10 +24,12 @@ def log(
     missed: float | np.ndarray = 0.05,
     bias: float = 0.0,
     points: float | np.ndarray = 4.0,
+    week_from: int = 0,
 ) -> ScoreLog:
     one = np.ones(HOURS)
     error, points = error * one, points * one
     scored = points > 0
+    weeks = scored & (np.arange(HOURS) >= week_from)
     return ScoreLog(
         GRID,
         GRID.index_of(NOW) - HOURS,
@@ -36,7 +38,8 @@ def log(
         error * (0.5 + bias / 2) * scored,
         error * (0.5 - bias / 2) * scored,
         {0.95: missed * points},
-        {"yesterday": naive * one * scored, "last_week": 50.0 * scored, "last_value": 60.0 * scored},
+        {"yesterday": naive * one * scored, "last_week": 50.0 * weeks, "last_value": 60.0 * scored},
+        {"yesterday": scored, "last_week": weeks, "last_value": scored},
     )
 
 
@@ -113,6 +116,18 @@ def test_where_the_last_value_is_nearly_right_a_percent_more_closes_nothing() ->
     after_a_fault = np.where(np.arange(HOURS) < HOURS - 60, 40.0, 1.0)
     assert not verdict(log(error=4.6 * np.maximum(after_a_fault, 1.0), naive=3.2), NOW).may_act
     assert verdict(log(error=4.1 * np.maximum(after_a_fault, 1.0), naive=3.2), NOW).may_act
+
+
+def test_in_its_first_week_a_stream_has_no_last_week_to_be_worse_than() -> None:
+    """What the week before could not say is no error of zero, which every forecast would be worse than."""
+    young = log(week_from=HOURS)
+    word = verdict(young, NOW)
+    assert word.may_act and word.health.naive == {"yesterday": 0.2, "last_week": None, "last_value": 0.6}
+    # half of the day is enough to be compared with, and is measured where it was there
+    for hours, expected in ((11, None), (12, 0.5), (24, 0.5)):
+        assert log(week_from=HOURS - hours).window(NOW - 24 * HOUR, NOW).naive["last_week"] == expected
+    nothing = log(naive=0.0, week_from=HOURS, points=last(5, 0, 4))
+    assert nothing.window(NOW - 48 * HOUR, NOW - 24 * HOUR).naive["yesterday"] is None
 
 
 def test_nothing_after_now_is_looked_at() -> None:
