@@ -86,7 +86,7 @@ class Application:
     recalled: set[str] = field(default_factory=set)
     """Groups whose earlier decisions were read back into the timeline."""
     peaks: dict[str, tuple[int, float | None]] = field(default_factory=dict)
-    """Topic → (hour in which it was read, busiest hour's mean rate of the last weeks)."""
+    """Group → (hour in which it was read, busiest hour's mean rate of the last weeks)."""
     delays: dict[str, tuple[int, list[tuple[datetime, float]]]] = field(default_factory=dict)
     """Group → (minute in which it was read, the last day's delays in seconds)."""
 

@@ -16,6 +16,7 @@ from headway.api.problems import problem
 from headway.api.series import BY_PARTITION, OF_THE_GROUP, latency, of_the_group, recorded
 from headway.application import Application
 from headway.configuration.durations import parse_duration
+from headway.operation.replaying import replay
 from headway.status.board import group_document, plan_view
 from headway.status.member_points import member_points
 from headway.status.wire import Document, decision_document, encode, forecast_document, instant, parse_instant
@@ -129,6 +130,18 @@ def decisions(
     except PlanStoreUnavailable:
         found, stale = [d for d in view.decisions if d.at >= start][-limit:], True
     return as_json(encode({"decisions": [decision_document(d, inputs=inputs) for d in found], "stale": stale}))
+
+
+@router.get(f"{GROUP}/replay", summary="A decision computed again")
+def replayed(group: str, app: App, id: Annotated[str, Query(description="Of a decision of this group.")]) -> Response:
+    """Compute a kept decision again from its stored inputs; ``same`` is what it must be, nothing is changed by it."""
+    app.view(group)
+    if id.rpartition("@")[0] != group:
+        return problem(404, "Unknown decision", f"{id[:80]!r} is no decision of {group}; GET decisions lists them")
+    done = replay(app.plans, id)
+    state = "different" if done.differences else "same"
+    document = {"id": id, "state": state, "replicas": done.again["steps"][0]["replicas"]}
+    return as_json(encode(document | {"differences": list(done.differences), "reasons": done.again["reasons"]}))
 
 
 @router.get(f"{GROUP}/scaler", summary="The number for a scaler")

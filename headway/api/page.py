@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from forecaster.errors import StoreError
+from headway.api.first_paint import painted
 from headway.api.groups import App
 from headway.api.problems import problem
 from headway.application import Application
@@ -65,19 +66,20 @@ def _sent(request: Request, file: Path, kept: str) -> Response:
     return Response(found.packed if packed else found.plain, 200, headers, _TYPES[file.suffix])
 
 
-def first_data(app: Application) -> bytes:
-    """Return the overview as a data block, so that the first paint waits for nothing; empty if it cannot be.
+def with_overview(html: bytes, app: Application) -> bytes:
+    """Return the page with the overview in it, to be read at once and as data: the first paint waits for nothing.
 
     A server that wants a token embeds nothing: the page itself is open to everybody.
     """
     api = app.settings.api
     if api.read_token is not None or api.read_token_file is not None or len(app.board.names) > EMBEDDED_GROUPS:
-        return b""
+        return html
     try:
-        body = encode(overview(app, app.clock()))
+        document = overview(app, app.clock())
     except StoreError:
-        return b""
-    return b'<script type="application/json" id="first">' + body.replace(b"<", b"\\u003c") + b"</script>"
+        return html
+    data = b'<script type="application/json" id="first">' + encode(document).replace(b"<", b"\\u003c") + b"</script>"
+    return painted(html, document).replace(b"<!--first-->", data, 1)
 
 
 @cache
@@ -102,10 +104,13 @@ def mount_page(app: FastAPI) -> None:
     """Serve the page at ``/`` and its files under ``/page``."""
 
     @app.get("/", include_in_schema=False)
-    def index(app: App) -> Response:
+    def index(app: App, request: Request) -> Response:
         html, policy = _shell(tuple(file.stat().st_mtime_ns for file in sorted(FOLDER.iterdir())))
-        html = html.replace(b"<!--first-->", first_data(app), 1)
-        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
+        html = with_overview(html, app)
+        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+            html = gzip.compress(html, 5, mtime=0)
         return Response(html, 200, headers, "text/html; charset=utf-8")
 
     @app.get("/page/{name}", include_in_schema=False)

@@ -180,16 +180,16 @@ def _did(
 
 
 def _print(document: dict[str, Any]) -> None:
-    from headway.reports.evidence_page import verdict
+    from headway.reports.evidence_page import percent, verdict
 
     rows: list[list[object]] = []
     did = document["did"]
     if did is not None:
-        late = None if did["late_share"] is None else f"{100 * did['late_share']:.4f} %"
+        late = None if did["late_share"] is None else percent(did["late_share"])
         rows.append(["(the group itself)", late, None, round(did["hours"], 1), None, did["cost"]])
     for name, f in document["policies"].items():
         rows.append(
-            [name, f"{100 * f['late_share']:.4f} %", f["p99_s"], round(f["hours"], 1), f["rescales_per_day"], f["cost"]]
+            [name, percent(f["late_share"]), f["p99_s"], round(f["hours"], 1), f["rescales_per_day"], f["cost"]]
         )
     emit_table(["policy", "late", "p99 s", "hours", "rescales/day", "cost"], rows)
     typer.echo(verdict(document))

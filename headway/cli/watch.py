@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import httpx
 
 EXAMPLE = "headway watch --once"
+HINT = "j k ↓ ↑ choose a group · q ends"
 KEYS = {"j": 1, "k": -1, "\x1b[B": 1, "\x1b[A": -1}
 
 
@@ -104,7 +105,8 @@ def _live(client: httpx.Client, where: str, document: dict[str, Any], seconds: f
     with raw_keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         due = time.monotonic() + seconds
         while True:
-            live.update(screen(document, selected=selected, trouble=trouble, width=console.width), refresh=True)
+            shown = screen(document, selected=selected, trouble=trouble, width=console.width, keys=HINT)
+            live.update(shown, refresh=True)
             key = pressed(keys, max(due - time.monotonic(), 0.0))
             if key in ("q", "\x03", "\x04"):
                 return

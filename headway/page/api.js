@@ -18,9 +18,9 @@ function token() {
   return asking;
 }
 async function answer(path, options) {
-  const response = await fetch(path, { ...options, headers: headers(options?.headers) });
+  const response = await fetch(path, { ...options, headers: headers(options?.headers) }).catch(() => { throw new Error("the server does not answer"); });
   if (response.status === 401 && (await token())) return answer(path, options);
-  const body = await response.json();
+  const body = await response.json().catch(() => { throw new Error(`the answer (${response.status}) is no JSON: is something else at this address?`); });
   if (!response.ok) throw Object.assign(new Error(body.detail || response.statusText), { status: response.status });
   return body;
 }

@@ -1,21 +1,24 @@
 // The page: reads the public API, keeps its state in the URL, and redraws when data moved.
 import { get, listen, send } from "/page/api.js";
 import { bokeh, NONE, Stack } from "/page/charts.js";
-import { $, el, fill } from "/page/dom.js";
-import { hhmm, ms, utc } from "/page/format.js";
-import { ahead, asTable, calls, decision, drawHead, drawOperators, drawPartitions, drawPlan, drawTimeline, HOUR, readout, series } from "/page/group.js";
+import { decision, drawPlan, drawTimeline } from "/page/decisions.js";
+import { $, box, el, fill } from "/page/dom.js";
+import { duration, hhmm, ms, utc, when } from "/page/format.js";
+import { ahead, asTable, calls, drawHead, HOUR, readout, series } from "/page/group.js";
+import { drawOperators } from "/page/operators.js";
 import { drawOverview } from "/page/overview.js";
+import { drawPartitions } from "/page/owners.js";
 import { drawQuality } from "/page/quality.js";
 import { WhatIf } from "/page/whatif.js";
 
 const RANGES = [[6, "6 h"], [24, "24 h"], [72, "3 days"], [168, "7 days"]], SLOW_MS = 8000;
 const MODES = { off: "nothing is planned and nothing is changed", recommend: "plans are made and shown; nothing is changed",
   shadow: "as recommend, and what would have been done is scored; nothing is changed", act: "plans are carried out: members are added and removed" };
-let body = null, stack = null, drawn = null, data = null, slow = null, slowAt = 0, cursor = null, zoomed = false, opened = null;
+let body = null, stack = null, drawn = null, data = null, slow = null, slowAt = 0, cursor = null, row = null, zoomed = false, opened = null;
 
 // -- the URL holds what is looked at ---------------------------------------------------------------------------
 const url = () => new URLSearchParams(location.hash.slice(1));
-const view = () => { const u = url(); return { group: u.get("group"), hours: Number(u.get("hours")) || 24, tab: u.get("tab"), topic: u.get("topic"), lead: u.get("expected") ?? "",
+const view = () => { const u = url(); return { group: u.get("group"), hours: Number(u.get("hours")) || 24, tab: u.get("tab"), topic: u.get("topic"), lead: u.get("expected") ?? "", decision: u.get("decision"),
   heat: u.get("heat") === "lag" ? "lag" : "arrivals", order: u.get("order") === "number" ? "number" : "load" }; };
 function go(changes, replace = false) {
   const u = url();
@@ -23,6 +26,7 @@ function go(changes, replace = false) {
   const hash = `#${u}`;
   if (replace) history.replaceState(null, "", hash); else if (location.hash !== hash) location.hash = hash;
 }
+const failed = new Map();
 const link = (group) => `#group=${encodeURIComponent(group)}&hours=${view().hours}`;
 
 // -- drawing ---------------------------------------------------------------------------------------------------
@@ -43,11 +47,16 @@ async function refresh() {
 }
 const soon = () => { timer ??= setTimeout(() => { timer = null; refresh(); }, 1000); };
 let lastGood = null, live = "connecting";
+/** Says how fresh the page is: a word at the top while all is well, a line under it while it is not: since when, why, what to do. */
 function state(good, why) {
   if (good) lastGood = Date.now();
-  $("link").textContent = good || lastGood === null && !why ? `${live === "live" ? "● live" : "○ asking every 10 s"} · ${hhmm(ms(body.now), "UTC")} UTC`
-    : `▲ not up to date since ${lastGood ? utc(lastGood).slice(11) : "the start"}: ${why}; asking again`;
-  $("link").className = good ? "quiet" : "attention";
+  const since = lastGood ? `${utc(lastGood).slice(11)} (${duration((Date.now() - lastGood) / 1000)})` : "the start";
+  const stale = !good && Boolean(why);
+  if (!stale) $("link").textContent = `${live === "live" ? "● live" : "○ asking every 10 s"} · ${hhmm(ms(body.now), "UTC")} UTC`;
+  else $("link").textContent = "▲ not up to date";
+  $("link").className = stale ? "attention" : "quiet";
+  $("stale").hidden = !stale;
+  if (stale) $("stale").textContent = `Not up to date since ${since}: ${why}. ${body ? "What stands here is the last answer. " : ""}It is asked again every 10 s; is headway serve running, and can this machine reach it?`;
 }
 let chain = Promise.resolve();
 /** Draws one after the other: two at a time would build the charts twice. */
@@ -58,9 +67,12 @@ async function drawNow() {
   $("group").hidden = !v.group;
   drawOverview(body, link);
   if (!v.group) { opened = null; return; }
+  $("group").classList.toggle("gone", !chosen);
   if (!chosen) {
+    opened = null;
     $("group-title").textContent = v.group;
-    $("sentence").textContent = "There is no such group here (any more).";
+    $("sentence").textContent = `There is no group of this name here (any more). ${body.groups.length ? `Watched now: ${body.groups.slice(0, 20).map((g) => g.group).join(", ")}.` : "No group is watched."} headway init lists those of the cluster.`;
+    document.title = `${v.group} · Headway`;
     return;
   }
   document.title = `${chosen.group} · Headway`;
@@ -71,7 +83,9 @@ async function group(g, v) {
   if (fresh) {
     opened = g.group;
     drawHead(g, v.topic, null);
-    slow = data = null;
+    for (const id of ["hot", "owners", "moves", "timeline", "plan", "quality", "windows", "entries", "schedule"]) fill($(id), box(id, el("p", { class: "quiet" }, "Reading …")));
+    slow = data = row = null;
+    delete $("stack").dataset.ready;
     zoomed = false;
     stack = null;
     modes(g);
@@ -80,7 +94,11 @@ async function group(g, v) {
   const ready = bokeh();
   const missing = [];
   const all = async (list) => Object.fromEntries(await Promise.all(Object.entries(list).map(async ([k, path]) =>
-    [k, await get(path).catch((error) => { missing.push(`${k}: ${error.message}`); return nothing(k, g); })])));
+    [k, await get(path).then((found) => { failed.delete(k); return found; }, (error) => {
+      failed.set(k, { since: failed.get(k)?.since ?? g.now, why: error.message });
+      missing.push(`${k}: ${error.message}`);
+      return nothing(k, g);
+    })])));
   const key = JSON.stringify([v.hours, v.heat, v.topic, g.group]);
   const stale = !slow || slow.key !== key || performance.now() - slowAt > SLOW_MS;
   const [quick, late] = await Promise.all([all(fast), stale ? all(rest) : slow]);
@@ -92,14 +110,17 @@ async function group(g, v) {
   drawn = { g, s: series(g, data, v) };
   controls(g, v);
   if (stale) {
-    drawTimeline(g, data.timeline, (details) => openDecision(g, details));
+    drawTimeline(g, data.timeline, v.decision, (details) => {
+      if (details.open) openDecision(g, details);
+      go({ decision: details.open ? details.dataset.at : null }, true);
+    });
     drawQuality(g, data.quality);
     drawOperators(g, data.prescale, data.audit, data.jobs, removeWindow);
   }
   drawPartitions(g, data);
   drawPlan(g, data.plan);
   whatif.open(g);
-  sources({ ...fast, ...rest });
+  sources({ ...fast, ...rest, whatif: `/v1/groups/${encodeURIComponent(g.group)}/plan` }, g);
   $("no-charts").hidden = await ready;
   if (await ready) await charts(g, v, stale);
   tables();
@@ -107,11 +128,11 @@ async function group(g, v) {
 }
 /** What a panel is drawn from when its call failed: nothing is known, and the line above says why. */
 function nothing(name, g) {
-  const series = { from: g.now, step_s: 60, values: [], points: [] };
+  const series = { from: g.now, step_s: 60, resolution_s: 60, values: [], points: [], lost: true };
   return { arrivals: series, lag: series, members: series, delay: series, expected: series,
     forecast: { total: null, reasons: ["not read"], possible_from: null }, plan: { steps: [], reasons: [] },
     assignment: { members: null, unowned: [], skew: null, changes: [], why: "Not read." }, windows: { windows: [] },
-    heat: { name: "arrivals", from: g.now, step_s: 60, partitions: [], values: [], hot: [], ahead: null }, timeline: { changes: [] },
+    heat: { name: "arrivals", from: g.now, step_s: 60, partitions: [], values: [], hot: [], ahead: null, lost: true }, timeline: { changes: [] },
     quality: { leads: [], why: "Not read." }, moves: { moves: [] }, prescale: { windows: [] }, audit: { entries: [] }, jobs: { jobs: [] } }[name];
 }
 async function charts(g, v, stale) {
@@ -125,17 +146,23 @@ async function charts(g, v, stale) {
   if (!zoomed) stack.setRange(now - v.hours * HOUR, now + ahead(v));
   const { spans, holes, ...lines } = drawn.s;
   Object.assign(stack.data, { spans, holes });
-  stack.set(v.lead === "at" ? without(lines, "expected", "expectedHigh") : lines);
   stack.setNow(now);
-  if (stale || built) stack.rows = stack.heat.draw(data.heat, v.order);
+  stack.set(v.lead === "at" ? without(lines, "expected", "expectedHigh") : lines);
+  if (stale || built) stack.rows = stack.heat.draw(data.heat, v.order, (at) => when(at, g.timezone, now));
   $("stack").dataset.ready = "yes";
   place();
 }
 const without = (o, ...keys) => Object.fromEntries(Object.entries(o).filter(([k]) => !keys.includes(k)));
-function sources(paths) {
+/** Under each panel the call that feeds it; of one that failed since when, why, and when it is asked again. */
+function sources(paths, g) {
   for (const place of document.querySelectorAll("[data-calls]")) {
-    const own = place.dataset.calls.split(" ").map((name) => paths[name]).filter(Boolean);
-    fill(place, "GET ", ...own.flatMap((path, i) => [i ? " · " : "", el("a", { href: path }, path.split("?")[0])]));
+    const names = place.dataset.calls.split(" ").filter((name) => paths[name]);
+    const text = (path) => { const [base, query] = path.split("?"), name = /(^|&)name=(\w+)/.exec(query ?? ""); return name ? `${base}?name=${name[2]}` : base; };
+    const lost = names.filter((name) => failed.has(name)).map((name) => {
+      const { since, why } = failed.get(name);
+      return el("strong", { class: "attention lost" }, `▲ ${name} not read since ${when(since, g.timezone, ms(g.now))}: ${why}. Asked again within 10 s. `);
+    });
+    fill(place, ...lost, place.dataset.method ?? "GET", " ", ...names.flatMap((name, i) => [i ? " · " : "", place.dataset.method ? text(paths[name]) : el("a", { href: paths[name] }, text(paths[name]))]));
   }
 }
 function tables() {
@@ -162,22 +189,24 @@ function place() {
   line.style.visibility = seen ? "visible" : "hidden";
   if (seen) line.style.transform = `translateX(${left + ((right - left) * (cursor - start)) / (end - start)}px)`;
 }
-function setCursor(t) {
+function setCursor(t, r = row) {
   cursor = t;
+  row = r;
   place();
-  $("readout").textContent = readout(drawn.g, drawn.s, t);
+  const partitions = row === null ? null : stack?.rows?.groups[row];
+  $("readout").textContent = readout(drawn.g, drawn.s, t, partitions ? { heat: data.heat, partitions } : null);
 }
 let moving = null, edge = null;
 $("stack").addEventListener("pointerenter", () => { edge = null; });
 $("stack").addEventListener("pointermove", (event) => {
   if (!stack || !drawn) return;
   edge ??= $("stack").getBoundingClientRect().left; // measured once: asking again would lay the page out at every move
-  const x = event.clientX - edge;
+  const x = event.clientX - edge, over = event.target.closest?.("#chart-heat"), y = over ? event.clientY - over.getBoundingClientRect().top : null;
   moving ??= requestAnimationFrame(() => {
     moving = null;
     if (!stack) return;
     const [left, right] = stack.frame, { start, end } = stack.range;
-    if (x >= left && x <= right) setCursor(start + ((end - start) * (x - left)) / (right - left));
+    if (x >= left && x <= right) setCursor(start + ((end - start) * (x - left)) / (right - left), y === null ? null : stack.rowAt(y));
   });
 });
 let asked = 0;
@@ -253,6 +282,7 @@ function modes(g) {
   $("pause").textContent = g.paused ? "Resume" : "Pause 2 h";
   $("pause").onclick = () => (g.paused ? change(`Resume ${g.group}?`, "Plans are carried out again as the mode says.", () => send("PUT", `${base}/pause`, { paused: false }))
     : change(`Pause ${g.group} for two hours?`, "Members stay as they are; plans go on being made and shown.", () => send("PUT", `${base}/pause`, { for: "2h" })));
+  $("mode-means").textContent = `${g.paused ? `paused${g.paused_until ? ` until ${when(g.paused_until, g.timezone, ms(g.now))}` : ""}; ` : ""}${g.mode}: ${MODES[g.mode]}`;
   $("approve").hidden = !(g.needs_approval && g.replicas.planned !== null && g.replicas.planned !== g.replicas.requested);
   $("approve").onclick = () => change(`Approve ${g.replicas.planned} members for ${g.group}?`, "The approval holds for one hour.", () => send("POST", `${base}/approvals`, {}));
 }
@@ -286,7 +316,7 @@ addEventListener("keydown", (event) => {
   const open = view().group, names = body?.groups.map((g) => g.group) ?? [];
   if (event.key === "?") $("keys-dialog").showModal();
   else if (event.key === "t") nextTheme();
-  else if (event.key === "Escape" && open) go({ group: null, tab: null });
+  else if (event.key === "Escape" && open) go({ group: null, tab: null, decision: null, topic: null });
   else if ((event.key === "j" || event.key === "k") && names.length) {
     const by = event.key === "j" ? 1 : -1;
     if (open) go({ group: names[(names.indexOf(open) + by + names.length) % names.length] });
@@ -298,11 +328,24 @@ addEventListener("keydown", (event) => {
     event.preventDefault();
     const { start, end } = stack.range, by = ((end - start) / 200) * (event.shiftKey ? 10 : 1) * (event.key === "ArrowLeft" ? -1 : 1);
     setCursor(event.key === "Home" ? start : event.key === "End" ? end : Math.min(Math.max((cursor ?? ms(drawn.g.now)) + by, start), end));
+  } else if (open && stack?.rows && drawn && ["ArrowUp", "ArrowDown"].includes(event.key) && document.activeElement === $("stack")) {
+    event.preventDefault();
+    const count = stack.rows.groups.length, by = event.key === "ArrowUp" ? -1 : 1;
+    setCursor(cursor ?? ms(drawn.g.now), row === null ? 0 : Math.min(Math.max(row + by, 0), count - 1));
   } else if (open && (event.key === "+" || event.key === "=")) zoom("in");
   else if (open && event.key === "-") zoom("out");
   else if (open && event.key === "0") zoom("reset");
 });
-addEventListener("resize", () => { edge = null; stack?.scale(); place(); });
+addEventListener("resize", () => { edge = null; stack?.scale(); place(); paper(); });
+/** On paper the page keeps the width for which its charts were drawn, made as small as one sheet needs, and is light. */
+function paper() {
+  const root = document.documentElement, wide = Math.max(innerWidth, 360);
+  root.style.setProperty("--paper", String(Math.min(0.44, 730 / wide)));
+  root.style.setProperty("--wide", `${wide}px`);
+}
+addEventListener("beforeprint", () => { paper(); delete document.documentElement.dataset.theme; });
+addEventListener("afterprint", () => { if (theme() !== "system") document.documentElement.dataset.theme = theme(); });
+paper();
 addEventListener("hashchange", async () => {
   const before = opened;
   if (body) await draw().catch((error) => state(false, error.message));

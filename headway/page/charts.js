@@ -5,6 +5,8 @@ import { heatLayer } from "/page/heatmap.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const LEFT = 58, RIGHT = 14;
+/** Large screens have a larger root font: what is drawn grows with it. */
+const large = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 const HEIGHTS = { arrivals: 280, members: 150, delay: 110, lag: 110, heat: 220 };
 
 let loading = null;
@@ -21,8 +23,8 @@ export function bokeh() {
 export const NONE = { x: [], y: [] };
 const BOX = ["left", "right", "bottom", "top"];
 const COLUMNS = {
-  windows: [...BOX, "name", "y"], arrivalsGaps: BOX, membersGaps: BOX, delayGaps: BOX, lagGaps: BOX,
-  band: ["x", "low", "q90", "q95", "median"], truth: ["x", "y"], capacity: ["x", "y"], ahead: ["x", "y"],
+  windows: [...BOX, "name", "y", "at"], arrivalsGaps: BOX, membersGaps: BOX, delayGaps: BOX, lagGaps: BOX,
+  band: ["x", "low", "q90", "q95", "median"], truth: ["x", "y"], capacity: ["x", "y"], ahead: ["x", "y"], target: ["x", "y"],
   expected: ["x", "y"], expectedHigh: ["x", "y"], working: ["x", "y"], requested: ["x", "y"], planned: ["x", "y"],
   reactive: ["x", "y"], whatif: ["x", "y"], delay: ["x", "y"], lag: ["x", "y"], slo: ["x", "y"],
 };
@@ -38,6 +40,7 @@ export class Stack {
     this.keys = {};
     this.figures = {};
     for (const name of Object.keys(HEIGHTS)) this.figures[name] = this.figure(name);
+    $("stack").classList.toggle("drawn-dark", parseInt(css("--bg").slice(1, 3), 16) < 128);
     this.layers();
     this.nows = Object.values(this.figures).map((f) => {
       const span = new Bokeh.Span({ dimension: "height", location: 0, line_color: css("--vermilion"), line_width: 1 });
@@ -48,18 +51,18 @@ export class Stack {
   }
 
   figure(name) {
-    const text = css("--quiet"), line = css("--line");
+    const text = css("--quiet"), line = css("--line"), by = large();
     const narrow = matchMedia("(max-width: 720px)").matches;
     const made = Bokeh.Plotting.figure({
-      height: HEIGHTS[name], sizing_mode: "stretch_width", x_range: this.range, y_range: new Bokeh.Range1d({ start: 0, end: 1 }),
-      min_border_left: LEFT, min_border_right: RIGHT, min_border_top: 6, min_border_bottom: 4, toolbar_location: null,
+      height: HEIGHTS[name] * by, sizing_mode: "stretch_width", x_range: this.range, y_range: new Bokeh.Range1d({ start: 0, end: 1 }),
+      min_border_left: LEFT * by, min_border_right: RIGHT * by, min_border_top: 6, min_border_bottom: 4, toolbar_location: null,
       tools: narrow ? "" : "xpan", output_backend: "canvas",
     });
     made.background_fill_color = made.border_fill_color = css("--panel");
     made.outline_line_color = null;
     for (const axis of [...made.below, ...made.left]) {
       axis.major_label_text_color = text;
-      axis.major_label_text_font_size = "11px";
+      axis.major_label_text_font_size = `${11 * by}px`;
       axis.major_label_text_font = "system-ui, sans-serif";
       axis.axis_line_color = line;
       axis.major_tick_line_color = line;
@@ -82,7 +85,8 @@ export class Stack {
 
   layers() {
     const S = this.sources, { arrivals, members, delay, lag, heat } = this.figures;
-    const at = (name, more) => ({ x: { field: "x" }, y: { field: "y" }, source: S[name], ...more });
+    const by = large();
+    const at = (name, more) => ({ x: { field: "x" }, y: { field: "y" }, source: S[name], ...more, line_width: more.line_width * by });
     const box = (name, more) => ({ left: { field: "left" }, right: { field: "right" }, bottom: { field: "bottom" },
       top: { field: "top" }, source: S[name], line_color: null, ...more });
     for (const f of [arrivals, members]) f.quad(box("windows", { fill_color: css("--window"), fill_alpha: 1 }));
@@ -96,12 +100,13 @@ export class Stack {
     area("low", "q90", "--band90");
     arrivals.step(at("capacity", { line_color: css("--grey"), line_width: 1.5, mode: "after" }));
     arrivals.step(at("ahead", { line_color: css("--grey"), line_width: 1.5, line_dash: [4, 4], mode: "after" }));
+    arrivals.step(at("target", { line_color: css("--grey"), line_width: 1, line_dash: [1, 3], mode: "after" }));
     arrivals.line(at("expectedHigh", { line_color: css("--amber"), line_width: 0.8, line_dash: [2, 3] }));
     arrivals.line(at("expected", { line_color: css("--amber"), line_width: 1.4 }));
-    arrivals.line({ x: { field: "x" }, y: { field: "median" }, source: S.band, line_color: css("--blue"), line_width: 1.2 });
+    arrivals.line({ x: { field: "x" }, y: { field: "median" }, source: S.band, line_color: css("--blue"), line_width: 1.2 * by });
     arrivals.line(at("truth", { line_color: css("--text"), line_width: 1.3, line_join: "round" }));
-    arrivals.text({ x: { field: "left" }, y: { field: "y" }, text: { field: "name" }, source: S.windows, x_offset: 4, y_offset: 2,
-      text_baseline: "top", text_font_size: "11px", text_font: "system-ui, sans-serif", text_color: css("--amber") });
+    arrivals.text({ x: { field: "at" }, y: { field: "y" }, text: { field: "name" }, source: S.windows, x_offset: 4, y_offset: 2,
+      text_baseline: "top", text_font_size: `${11 * large()}px`, text_font: "system-ui, sans-serif", text_color: css("--amber") });
     members.step(at("reactive", { line_color: css("--grey"), line_width: 1, mode: "after" }));
     members.step(at("requested", { line_color: css("--amber"), line_width: 1.2, mode: "after" }));
     members.step(at("planned", { line_color: css("--blue"), line_width: 2, line_dash: [6, 4], mode: "after" }));
@@ -118,6 +123,7 @@ export class Stack {
     for (const name of names) { $(`chart-${name}`).replaceChildren(); made.add_root(this.figures[name]); }
     const views = await add_document_standalone(made, document.body, names.map((name) => $(`chart-${name}`)));
     this.view = views.get(this.figures.arrivals);
+    this.heatView = views.get(this.figures.heat);
     return this;
   }
 
@@ -125,6 +131,13 @@ export class Stack {
   get frame() {
     const box = this.view?.frame?.bbox;
     return box ? [box.left, box.right] : [LEFT, $("chart-arrivals").clientWidth - RIGHT];
+  }
+
+  /** Number of the heat map's row at a height in pixels from the top of its chart; null beside it. */
+  rowAt(y) {
+    const box = this.heatView?.frame?.bbox, count = this.rows?.groups.length ?? 0;
+    if (!box || !count || y < box.top || y >= box.bottom) return null;
+    return Math.floor((count * (y - box.top)) / (box.bottom - box.top));
   }
 
   set(series) {
@@ -135,7 +148,7 @@ export class Stack {
     this.scale();
   }
 
-  setNow(now) { for (const span of this.nows) span.location = now; }
+  setNow(now) { this.now = now; for (const span of this.nows) span.location = now; }
 
   setRange(start, end) {
     if (this.range.start !== start || this.range.end !== end) this.range.setv({ start, end });
@@ -151,7 +164,7 @@ export class Stack {
   scale() {
     const { start, end } = this.range;
     const width = $("chart-arrivals").clientWidth || 800;
-    const found = ticks(start, end, this.zone, Math.max(2, Math.floor(width / 90)));
+    const found = ticks(start, end, this.zone, Math.max(2, Math.floor(width / (90 * large()))));
     const labels = new Map(found);
     const shown = found.map(([t, text]) => t + text).join();
     if (shown !== this.shown) {
@@ -180,10 +193,13 @@ export class Stack {
     fit(this.figures.arrivals, highest([["truth", "y"], ["band", "q95"], ["capacity", "y"], ["ahead", "y"], ["expected", "y"]]));
     fit(this.figures.members, highest([["working", "y"], ["requested", "y"], ["planned", "y"], ["reactive", "y"], ["whatif", "y"]]));
     const slowest = highest([["delay", "y"]]), target = highest([["slo", "y"]]);
-    fit(this.figures.delay, slowest > target / 4 ? Math.max(slowest, target) : slowest * 1.4);
+    const inSight = slowest > target / 4;
+    fit(this.figures.delay, inSight ? Math.max(slowest, target) : slowest * 1.4);
+    $("slo").classList.toggle("off", !inSight);
     fit(this.figures.lag, highest([["lag", "y"]]));
     const boxes = (list, top) => ({ left: list.map((w) => w.left), right: list.map((w) => w.right), bottom: list.map(() => 0),
-      top: list.map(() => 2 * top), name: list.map((w) => (((w.right - w.left) * width) / (end - start) > 64 ? w.name ?? "" : "")), y: list.map(() => top) });
+      top: list.map(() => 2 * top), name: list.map((w) => (((w.right - w.left) * width) / (end - start) > 64 ? w.name ?? "" : "")), y: list.map(() => top),
+      at: list.map((w) => (w.left < this.now && this.now < w.right && ((this.now - w.left) * width) / (end - start) < 80 * large() ? this.now : w.left)) }); // the line of now would cross its name
     const gaps = Object.entries(this.data.holes ?? {}).map(([name, list]) => [`${name}Gaps`, list, name]);
     for (const [name, list, where] of [["windows", this.data.spans ?? [], "arrivals"], ...gaps]) {
       const made = boxes(list, this.figures[where].y_range.end), key = JSON.stringify(made);

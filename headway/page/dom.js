@@ -1,4 +1,5 @@
 // Small tools to build documents: elements with text, never markup.
+import { ms, utc, when } from "/page/format.js";
 
 export const $ = (id) => document.getElementById(id);
 export function el(tag, attributes = {}, ...children) {
@@ -31,6 +32,8 @@ export function table(heads, rows, caption) {
 }
 /** A panel that scrolls, and can be reached by keyboard for that. */
 export const box = (label, ...children) => el("div", { class: "box", tabindex: "0", role: "group", "aria-label": label }, ...children);
+/** An instant in the group's zone; its UTC on hover. */
+export const stamp = (iso, zone, now) => el("time", { datetime: iso, title: utc(ms(iso)) }, when(iso, zone, now));
 export const STATES = { fine: ["●", "fine"], attention: ["▲", "attention"], acting: ["◆", "acting now"] };
 export function badge(state) {
   const [icon, word] = STATES[state];

@@ -2,7 +2,7 @@
 
 export const DASH = "–";
 const plain = [0, 1, 2, 3].map((d) => new Intl.NumberFormat("en", { maximumFractionDigits: d }));
-const known = (v) => v !== null && v !== undefined && Number.isFinite(v);
+export const known = (v) => v !== null && v !== undefined && Number.isFinite(v);
 
 export function number(v) {
   if (!known(v)) return DASH;
@@ -33,8 +33,8 @@ export function duration(s) {
   if (s < 120) return `${Math.round(s)} s`;
   if (s < 7200) return `${Math.round(s / 60)} min`;
   if (s < 172800) {
-    const h = Math.floor(s / 3600), m = Math.round((s % 3600) / 60);
-    return m && h < 10 ? `${h} h ${m} min` : `${h} h`;
+    const all = Math.round(s / 60), h = Math.floor(all / 60), m = all % 60;
+    return s >= 36000 ? `${Math.round(s / 3600)} h` : m ? `${h} h ${m} min` : `${h} h`;
   }
   return `${(s / 86400).toFixed(1)} days`;
 }
@@ -95,7 +95,7 @@ export function sentence(g) {
   if (at.planned === null) return g.problems.plan ? `no plan: ${g.problems.plan}` : notYet(g) ?? "no plan yet; the first comes with the next tick";
   if (g.hold) return `holds ${members(at.requested ?? at.planned)}: ${g.reasons[0] ?? "something is unknown"}`;
   if (at.requested !== null && at.planned !== at.requested) {
-    return `${at.requested} → ${members(at.planned)} now: ${g.reasons[0] ?? ""}`;
+    return `${at.requested} → ${members(at.planned)} now: ${g.reasons[0] ?? "no reason was given"}`;
   }
   if (!n || n.replicas === at.planned) return `stays at ${members(at.planned)} as far as the forecast reaches`;
   return `${at.planned} → ${members(n.replicas)} at ${when(n.from, zone, now)}, for ${rate(n.demand)}`;
@@ -106,11 +106,12 @@ export function notYet(g) {
   const from = g.not_yet.possible_from;
   return `no forecast yet: ${g.not_yet.reason}${from ? `; possible from ${dayTime(ms(from), g.timezone)}` : ""}`;
 }
+/** What keeps the plan from doing better: "partition orders:7 from Monday 11:40". */
 export function bound(g) {
   const b = g.bound_by;
   if (!b || b.kind === "none") return "nothing holds the plan back";
   const from = b.from ? ` from ${weekTime(ms(b.from), g.timezone)}` : "";
   const words = { partition: `partition ${b.id}`, key: `key ${b.id}`, downstream: "what comes after the members",
     max_replicas: `max_replicas = ${b.id ?? g.max_replicas}`, history: "too little history" };
-  return `bound by ${words[b.kind] ?? b.kind}${from}`;
+  return `${words[b.kind] ?? b.kind}${from}`;
 }

@@ -1,8 +1,7 @@
 // One group: what its panels need from the API, and how it is laid on the axis and into the texts around it.
 import { NONE, valueAt } from "/page/charts.js";
-import { $, badge, box, el, fill, svg, table } from "/page/dom.js";
-import { bound, DASH, dayTime, duration, hhmm, members, ms, number, plural, rate, sentence, share, utc, when, whole, zoneName } from "/page/format.js";
-import { HEAT, HEAT_WORDS } from "/page/heatmap.js";
+import { $, badge, el, fill, table } from "/page/dom.js";
+import { bound, DASH, dayTime, duration, hhmm, members, ms, number, plural, rate, sentence, share, utc, whole, zoneName } from "/page/format.js";
 
 export const HOUR = 3600e3;
 const iso = (t) => new Date(t).toISOString().slice(0, 19) + "Z";
@@ -17,6 +16,17 @@ function holes(x, values, end, late = 3) {
     if (i < values.length - 1 || i - first >= late) found.push({ left: x[first], right: x[i + 1] ?? end });
   }
   return found;
+}
+
+/** Steps as they held: what is known ends where it is not known any more, not at its last change. */
+function held({ x, y }) {
+  const out = { x: [], y: [] };
+  x.forEach((t, i) => {
+    if (i && !Number.isFinite(y[i]) && Number.isFinite(y[i - 1])) { out.x.push(t); out.y.push(y[i - 1]); }
+    out.x.push(t);
+    out.y.push(y[i]);
+  });
+  return out;
 }
 
 /** The calls that feed the panels; `slow` ones are asked again at most every few seconds. */
@@ -52,7 +62,7 @@ export function series(g, d, view) {
   const points = d.members.points, x = points.map((p) => ms(p.at));
   const column = (key) => {
     const y = gaps(points.map((p) => p[key]));
-    return x.length && key !== "reactive" && x.at(-1) < now ? { x: [...x, now], y: [...y, y.at(-1)] } : { x, y };
+    return held(x.length && key !== "reactive" && x.at(-1) < now ? { x: [...x, now], y: [...y, y.at(-1)] } : { x, y });
   };
   out.holes.members = holes(x, points.map((p) => p.working ?? p.requested), now, 0);
   out.working = column("working");
@@ -63,6 +73,8 @@ export function series(g, d, view) {
   const able = g.capacity_per_member;
   out.capacity = able ? { x: out.working.x, y: out.working.y.map((n) => n * able) } : NONE;
   out.ahead = able ? { x: out.planned.x, y: out.planned.y.map((n) => n * able) } : NONE;
+  const times = (n) => n * able * g.target_utilization;
+  out.target = able ? { x: [...out.working.x, ...out.planned.x], y: [...out.working.y.map(times), ...out.planned.y.map(times)] } : NONE;
   const delays = d.delay.points.map((p) => p.p99_s);
   out.delay = { x: d.delay.points.map((p) => ms(p.at)), y: gaps(delays) };
   out.holes.delay = holes(out.delay.x.map((t) => t - d.delay.resolution_s * 1000), delays, now); // a point ends its step
@@ -70,6 +82,9 @@ export function series(g, d, view) {
   const l0 = ms(d.lag.from), ls = d.lag.step_s * 1000, lags = d.lag.values ?? [];
   out.lag = { x: lags.map((_, i) => l0 + (i + 1) * ls), y: gaps(lags) };
   out.holes.lag = holes(lags.map((_, i) => l0 + i * ls), lags, l0 + lags.length * ls);
+  for (const [name, panel] of [["arrivals", d.arrivals], ["members", d.members], ["delay", d.delay], ["lag", d.lag]]) {
+    if (panel.lost) out.holes[name] = [{ left: start, right: now }]; // its call failed: nothing of it is known
+  }
   const said = d.expected?.points ?? [];
   out.expected = { x: said.map((p) => ms(p.at)), y: gaps(said.map((p) => p.median)) };
   out.expectedHigh = { x: out.expected.x, y: gaps(said.map((p) => p.high)) };
@@ -83,36 +98,40 @@ function topicLink(topic) {
   return `#${u}`;
 }
 
+const fact = (name, state, ...said) => el("div", {}, el("dt", {}, name), el("dd", {}, state ? el("b", { class: state[0] }, `${state[1]} `) : null, ...said));
+
 /** Header and sentences; of a group of several topics, which one the charts are of. */
 export function drawHead(g, topic, forecast, missing = []) {
-  const zone = g.timezone, now = ms(g.now);
+  const zone = g.timezone, now = ms(g.now), gate = g.gate.may_act;
   $("group-title").textContent = g.group;
   fill($("group-state"), badge(g.state));
-  const b = bound(g);
-  $("group-facts").textContent = [g.topics.join(", "), `${rate(g.snapshot?.arrival_rate)} now`,
-    `${whole(g.replicas.working)} working, ${whole(g.replicas.requested)} requested`, b].join(" · ");
+  $("group-facts").textContent = [g.topics.length === 1 && g.topics[0] !== g.group ? `topic ${g.topics[0]}` : null, `${rate(g.snapshot?.arrival_rate)} now`,
+    `${whole(g.replicas.working)} working, ${whole(g.replicas.requested)} requested`].filter(Boolean).join(" · ");
   const shown = g.topics.includes(topic) ? topic : g.topics[0];
   fill($("group-topics"), ...(g.topics.length < 2 ? [] : ["Charts of ", ...g.topics.flatMap((t, i) => [i ? ", " : "",
     t === shown ? el("strong", { "aria-current": "true" }, t) : el("a", { href: topicLink(t) }, t)])]));
   $("sentence").textContent = sentence(g);
   const troubles = [...Object.entries(g.problems).map(([k, v]) => `${k}: ${v}`), ...missing];
-  if (forecast && forecast.total === null) {
+  if (forecast && forecast.total === null && !g.not_yet) {
     troubles.push(`no forecast: ${forecast.reasons.join("; ")}` + (forecast.possible_from
       ? `; it will be possible from ${dayTime(ms(forecast.possible_from), zone)}` : ""));
   }
   $("trouble").hidden = !troubles.length;
   $("trouble").textContent = troubles.join(" · ");
-  const ages = Object.entries(g.ages).map(([k, v]) => `${k} ${duration(v)}`).join(", ");
-  $("gate").textContent = `${g.gate.may_act ? "The forecast may act" : "The forecast does not act yet"}: ${g.gate.reasons.join("; ")}. ` +
-    (g.capacity_per_member ? `One member takes ${rate(g.capacity_per_member)}. ` : "What one member takes is not known yet. ") +
-    (ages ? `Ages: ${ages}.` : "");
+  const ages = Object.entries(g.ages).map(([k, v]) => `${k} ${duration(v)}`.replaceAll(" ", "\u00a0")).join(" · ");
+  fill($("facts"),
+    fact("Gate", gate ? ["fine", "● open"] : [g.mode === "act" ? "attention" : "quiet", `${g.mode === "act" ? "▲ " : "○ "}closed`], `${gate ? "the forecast may act" : "the forecast does not act yet"}: ${g.gate.reasons.join("; ")}`),
+    fact("Bound by", null, bound(g)),
+    fact("One member", null, g.capacity_per_member ? `takes ${rate(g.capacity_per_member)}${g.lead_time_s ? `, useful ${duration(g.lead_time_s)} after its request` : ""}` : "what it takes is not known yet: set capacity_per_member, or let it be learned"),
+    fact("Age of inputs", null, ages || "nothing was read yet"));
   $("zone").textContent = `${zone}${zoneName(now, zone) === zone ? "" : ` (${zoneName(now, zone)})`}, now ${hhmm(now, zone)}`;
   $("slo").textContent = duration(g.slo_s);
+  $("share").textContent = share(g.target_utilization, 0);
   $("zone").title = utc(now);
 }
 
 /** What stands at an instant, as one line. */
-export function readout(g, s, t) {
+export function readout(g, s, t, row = null) {
   const zone = g.timezone, now = ms(g.now), parts = [`${dayTime(t, zone)} (${utc(t).slice(11)})`];
   if (t <= now) {
     const hole = s.holes.arrivals.find((h) => t >= h.left && t < h.right);
@@ -130,8 +149,20 @@ export function readout(g, s, t) {
     parts.push(middle === null ? "beyond the forecast" : `forecast ${rate(middle)}, q95 ${number(high)}`);
     if (n !== null) parts.push(`${members(n)} planned`);
   }
+  if (row) parts.push(ofPartition(row, t));
   for (const w of s.spans) if (t >= w.left && t < w.right) parts.push(w.text);
   return parts.join(" · ");
+}
+
+/** What the heat map says of a row (a partition, or with very many the busiest of a few) at an instant. */
+function ofPartition({ heat, partitions }, t) {
+  const name = partitions.length === 1 ? `partition ${heat.partitions[partitions[0]]}` : `the busiest of ${plural(partitions.length, "partition")} from ${heat.partitions[partitions[0]]} on`;
+  const ahead = heat.ahead, from = ms(heat.from), step = heat.step_s * 1000, past = t < from + step * (heat.values[0]?.length ?? 0);
+  const cells = partitions.map((i) => (past ? heat.values[i]?.[Math.floor((t - from) / step)]
+    : ahead?.values[ahead.partitions.indexOf(heat.partitions[i])]?.[Math.floor((t - ms(ahead.from)) / (ahead.step_s * 1000))])).filter((v) => v !== null && v !== undefined);
+  if (!cells.length) return `${name} not known`;
+  const most = Math.max(...cells);
+  return `${name} ${number(most)} ${heat.unit}${heat.capacity_per_member && heat.name !== "lag" ? `, ${share(most / heat.capacity_per_member)} of a member` : ""}`;
 }
 
 /** Rows of a panel's table: at most two hundred instants. */
@@ -159,113 +190,4 @@ export function asTable(name, g, s, d) {
   const rows = body.values.map((row, i) => [body.partitions[i], mean(row), Math.max(...row.map((v) => v ?? 0)), row.at(-1) ?? row.at(-2) ?? null]);
   rows.sort((a, b) => (b[1] ?? 0) - (a[1] ?? 0));
   return table(["#Partition", `#Mean, ${body.unit}`, "#Highest", "#Now"], rows.slice(0, 200).map((r) => [r[0], ...r.slice(1).map(number)]), "Partitions");
-}
-
-/** Everything about partitions beside the heat map. */
-export function drawPartitions(g, d) {
-  const heat = d.heat, zone = g.timezone, now = ms(g.now);
-  $("heat-unit").textContent = heat?.name === "lag" ? "lag, share of the largest" : heat?.capacity_per_member ? "share of one member's capacity" : `share of the busiest${g.cap_at_partitions ? " (capacity is not known yet)" : ""}`;
-  fill($("heat-key"), ...HEAT.map((name, i) => el("span", {}, el("i", { style: `background: var(${name})` }), HEAT_WORDS[i])), el("span", {}, el("i", { class: "k-gap" }), "not known"));
-  const hot = heat?.hot ?? [];
-  const soon = hot.filter((h) => h.saturates_at);
-  const said = !g.cap_at_partitions ? "Members share every partition of this group: none can outgrow one of them." : soon.length ? `Partition ${soon[0].partition} outgrows one member ${ms(soon[0].saturates_at) <= now ? "now" : `from ${dayTime(ms(soon[0].saturates_at), zone)}`}: more members will not help it; headway split or a faster member will.`
-    : hot.length ? "No partition outgrows one member within the forecast." : "Shown as soon as there is a forecast of the partitions.";
-  fill($("hot"), box("Hot partitions", el("p", {}, said), hot.length ? table(["#Part.", "#Rec/s", "#Peak, q95", "#Of a member", "Saturates"],
-    hot.slice(0, 8).map((h) => [h.partition, number(h.rate), number(h.peak), share(h.share), h.saturates_at ? when(h.saturates_at, zone, now) : "no"]), "Hot partitions") : null));
-  owners(g, d.assignment);
-  const under = d.moves?.moves ?? [], changes = [...(d.assignment.changes ?? [])].reverse();
-  const planned = (d.plan.steps ?? []).flatMap((s) => s.movement.map((m) => ({ ...m, at: s.from })));
-  const line = (m) => [when(m.at ?? g.now, zone, now), m.partition, `${m.source ?? "nobody"} → ${m.target}`, m.state ?? "done"];
-  const handed = (m) => line({ ...m, at: typeof m.at === "number" ? new Date(m.at * 1000).toISOString() : m.at, source: m.from, target: m.to,
-    state: `${m.state}${m.seconds === null ? "" : `, ${duration(m.seconds)}`}${m.detail ? `: ${m.detail}` : ""}` });
-  const rows = [...under.slice(0, 60).map(handed), ...planned.slice(0, 20).map((m) => line({ ...m, state: "planned" })), ...changes.slice(0, 40).map(line)];
-  fill($("moves"), box("Moves", rows.length ? table(["At", "Partition", "From → to", "State"], rows, "Moves") : el("p", { class: "quiet" },
-    d.assignment.members === null ? d.assignment.why : "No partition changed its owner in this range, and none is about to.")));
-}
-function owners(g, a) {
-  if (!g.cap_at_partitions && a.members?.length) {
-    fill($("owners"), box("Owners", el("p", {}, `${members(a.members.filter((m) => m.ready).length)} work and share all partitions; ${plural(a.members.filter((m) => !m.ready).length, "member")} starting.`)));
-    return;
-  }
-  if (!a.members || !a.members.length) {
-    fill($("owners"), box("Owners", el("p", { class: "quiet" }, a.why ?? "No member is seen: the group is empty, or arrivals come without a cluster that could be asked.")));
-    return;
-  }
-  const able = a.capacity_per_member, most = Math.max(able ?? 0, ...a.members.map((m) => m.load ?? 0), 1e-9), width = 200;
-  const rows = a.members.slice(0, 64).map((m) => {
-    let x = 0;
-    const parts = [...m.partitions].sort((p, q) => (q.rate ?? 0) - (p.rate ?? 0)).map((p, i) => {
-      const w = (width * (p.rate ?? 0)) / most, r = svg("rect", { x, y: 0, width: Math.max(w, 0.4), height: 14, class: able && p.rate > able ? "over" : `b${i % 2}` },
-        Object.assign(svg("title"), { textContent: `${p.topic}:${p.partition} ${rate(p.rate)}` }));
-      x += w;
-      return r;
-    });
-    if (able) parts.push(svg("line", { x1: (width * able) / most, x2: (width * able) / most, y1: 0, y2: 14, class: "limit" }));
-    const state = m.draining ? "leaving" : m.ready ? "" : "starting";
-    return el("div", { class: "owner" }, el("span", { title: m.id }, m.id),
-      svg("svg", { viewBox: `0 0 ${width} 14`, preserveAspectRatio: "none", class: "bar", role: "img", "aria-label": `${m.id}: ${plural(m.partitions.length, "partition")}, ${rate(m.load)}` }, ...parts),
-      el("span", { class: "n" }, state || (able && m.load !== null ? share(m.load / able, 0) : number(m.load))));
-  });
-  const skew = a.skew === null ? "" : `, the busiest carries ${number(a.skew)} times the mean`;
-  fill($("owners"), box("Owners", el("p", {}, `${members(a.members.length)}${skew}${a.unowned.length ? `; ${plural(a.unowned.length, "partition")} without an owner` : ""}${able ? "; the dashed mark is one member's capacity." : "."}`), ...rows));
-}
-
-/** What else could have been done, dearest last, each with what it would cost in paid member-hours. */
-function alternatives(list, chosen) {
-  if (!list?.length) return null;
-  const total = (a) => a.paid_hours + a.rescale_hours;
-  const rows = [...list].sort((a, b) => total(a) - total(b)).map((a) => [a.replicas === chosen ? el("b", {}, `${a.replicas} (chosen)`) : a.replicas,
-    number(a.paid_hours), number(a.rescale_hours), number(a.late_records), number(total(a))]);
-  return table(["#Members", "#Paid hours", "#Rescale cost", "#Late, expected", "#Total cost"], rows, "Alternatives and their cost");
-}
-export function drawPlan(g, plan) {
-  const zone = g.timezone, now = ms(g.now);
-  fill($("plan"), box("Plan",
-    plan.reasons.length ? el("p", {}, plan.reasons.slice(0, 4).join("; "), ".") : null,
-    plan.proposals?.length ? el("p", {}, ...plan.proposals.map((p) => el("span", { class: "one" }, p.text))) : null,
-    plan.steps.length ? table(["From", "#Members", "#For, records/s"], plan.steps.slice(0, 48).map((s) => [when(s.from, zone, now), s.replicas, number(s.demand)]), "Plan") : null,
-    plan.alternatives?.length ? el("h4", {}, "Alternatives now") : null, alternatives(plan.alternatives, plan.replicas)));
-}
-export function drawTimeline(g, body, open) {
-  const zone = g.timezone, now = ms(g.now), changes = [...body.changes].reverse().slice(0, 120);
-  const before = new Map(changes.map((c, i) => [c.at, changes[i + 1]?.replicas]));
-  const rows = changes.map((c) => {
-    const was = before.get(c.at), what = c.hold ? "holds" : was === undefined || was === c.replicas ? members(c.replicas) : `${was} → ${c.replicas}`;
-    return el("li", {}, el("details", { "data-at": c.at }, el("summary", {}, el("time", { datetime: c.at, title: utc(ms(c.at)) }, when(c.at, zone, now)),
-      el("b", {}, what), el("span", {}, c.reason ?? "no reason was kept")), el("div", { class: "full" }, "reading …")));
-  });
-  const list = rows.length ? el("ul", { class: "timeline" }, ...rows) : el("p", { class: "quiet" }, "No decision changed anything in this range.");
-  const opened = new Set([...$("timeline").querySelectorAll("details[open]")].map((x) => x.dataset.at));
-  if (opened.size) return; // somebody is reading: nothing moves under their eyes
-  fill($("timeline"), box("Decisions", list));
-  for (const details of $("timeline").querySelectorAll("details")) details.addEventListener("toggle", () => details.open && open(details));
-}
-export function decision(g, d) {
-  const zone = g.timezone, i = d.inputs ?? {}, acted = d.actuation;
-  const facts = [`mode ${d.mode}`, `${whole(i.working)} working of ${whole(i.replicas)} requested`, `lag ${number(i.lag)}`, `arrivals ${rate(i.arrival_rate)}`,
-    d.bound_by.kind === "none" ? "nothing held it back" : `bound by ${d.bound_by.kind} ${d.bound_by.id ?? ""}`];
-  return [el("p", {}, facts.join(" · ")), el("ul", {}, ...d.reasons.map((r) => el("li", {}, r))),
-    el("p", {}, acted ? `Acted: ${whole(acted.previous)} → ${whole(acted.replicas)}, ${acted.state}${acted.detail ? `: ${acted.detail}` : ""}.` : "Nothing was asked of the target."),
-    alternatives(d.alternatives ?? d.plan?.alternatives, d.replicas),
-    d.plan ? el("p", {}, `Then: ${d.plan.steps.slice(1, 6).map((s) => `${s.replicas} from ${dayTime(ms(s.from), zone)}`).join(", ") || "no further step"}.`) : null,
-    i.knobs?.learned_on ? el("p", { class: "quiet" }, i.knobs.learned_on) : null,
-    el("p", { class: "quiet" }, "Compute it again: ", el("code", {}, `headway replay-decision '${d.id}'`))];
-}
-export function drawOperators(g, prescale, audit, jobs, remove) {
-  const zone = g.timezone, now = ms(g.now);
-  const mine = prescale.windows.filter((w) => w.group === "*" || w.group === g.group);
-  const text = (w) => [w.name, w.cron ? `${w.cron} (${w.timezone ?? "UTC"}) for ${w.duration}` : `${w.from ? dayTime(ms(w.from), zone) : "now"} to ${dayTime(ms(w.to ?? w.expires), zone)}`].filter(Boolean).join(": ");
-  const asks = (w) => [w.replicas !== undefined ? `exactly ${w.replicas}` : "", w.at_least !== undefined ? `at least ${w.at_least}` : "", w.at_most !== undefined ? `at most ${w.at_most}` : "", w.factor !== undefined ? `${w.factor} × the forecast` : ""].filter(Boolean).join(", ");
-  fill($("windows"), box("Windows and events", mine.length ? table(["When", "What", "Remove"], mine.map((w) => [text(w), asks(w), el("button", { type: "button", "data-remove": w.id, "aria-label": `Remove ${text(w)}` }, "Remove")]), "Pre-scaling")
-    : el("p", { class: "quiet" }, "None. ", el("code", {}, `headway prescale add --group ${g.group} --cron "0 8 * * 1-5" --duration 2h --at-least 9`))));
-  for (const button of $("windows").querySelectorAll("[data-remove]")) button.onclick = () => remove(button.dataset.remove);
-  const mineToo = audit.entries.filter((e) => e.scope === "*" || e.scope === g.group).reverse().slice(0, 60);
-  const detail = (e) => Object.entries(e.detail).filter(([k, v]) => v !== null && k !== "id").map(([k, v]) => `${k} ${v}`).join(", ");
-  fill($("entries"), box("Audit log entries", mineToo.length ? table(["At", "Who", "Did", "Detail"], mineToo.map((e) => [when(e.at, zone, now), e.actor, e.action, detail(e)]), "Audit log")
-    : el("p", { class: "quiet" }, "Nobody has changed anything yet. Modes, pauses, approvals and windows are written down here with who did it.")));
-  const ours = jobs.jobs.filter((j) => j.group === null || j.group === g.group);
-  fill($("schedule"), box("Jobs of the schedule", ours.length ? table(["Job", "Last run", "#Took", "Result", "Last success", "Next run"], ours.map((j) => [j.job,
-    j.last ? when(j.last.started, zone, now) : "not yet", j.last ? duration(j.last.seconds) : DASH, j.running ? "running" : j.last ? `${j.last.ok ? "" : "failed: "}${j.last.detail}` : DASH,
-    j.last_success ? when(j.last_success, zone, now) : DASH, j.next_run ? when(j.next_run, zone, now) : "on demand"]), "Jobs")
-    : el("p", { class: "quiet" }, "No schedule runs here.")));
 }

@@ -3,6 +3,8 @@
 const SCALE = [0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1];
 export const HEAT = ["--h0", "--h1", "--h2", "--h3", "--h4", "--h5", "--h6", "--h7"];
 export const HEAT_WORDS = ["to 2 %", "5 %", "10 %", "20 %", "40 %", "80 %", "100 %", "above: saturated"];
+/** So many partitions that outgrow a member are marked at the hour in which they do; the table beside it has all. */
+const MARKED = 3;
 const MAX_ROWS = 250;
 
 function rgba(colour) {
@@ -27,6 +29,10 @@ export function heatLayer(figure, css) {
     hatch_alpha: 0.55, hatch_weight: 0.7, hatch_scale: 8 });
   figure.image_rgba({ image: { field: "image" }, x: { field: "x" }, y: { field: "y" }, dw: { field: "dw" }, dh: { field: "dh" },
     source: images });
+  const marks = new Bokeh.ColumnDataSource({ data: { x: [], y: [], text: [], align: [], dx: [] } }), size = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+  figure.scatter({ x: { field: "x" }, y: { field: "y" }, source: marks, marker: "diamond", size: 13 * size, fill_color: css("--mark"), line_color: css("--panel"), line_width: 1.5 });
+  figure.text({ x: { field: "x" }, y: { field: "y" }, text: { field: "text" }, source: marks, text_align: { field: "align" }, x_offset: { field: "dx" }, y_offset: 9 * size, text_baseline: "middle", text_color: css("--text"),
+    text_font_size: `${11 * size}px`, text_font: "system-ui, sans-serif", background_fill_color: css("--panel"), background_fill_alpha: 0.9, padding: 2, border_radius: 3 });
   const { ndarray } = Bokeh.require("core/util/ndarray");
   const palette = HEAT.map((name) => rgba(css(name)));
   const paint = (values, groups, capacity, columns) => {
@@ -46,7 +52,7 @@ export function heatLayer(figure, css) {
     return image;
   };
   return {
-    draw(body, order) {
+    draw(body, order, at) {
       const { groups, per } = rowsOf(body, order), count = groups.length;
       let busiest = 1e-9;
       for (const row of body.values) for (const v of row) if (v > busiest) busiest = v;
@@ -60,10 +66,15 @@ export function heatLayer(figure, css) {
         parts.push({ image: paint(values, groups, capacity, n), n, x: Date.parse(body.ahead.from), dw: n * body.ahead.step_s * 1000 });
       }
       const drawn = parts.filter((p) => p.dw > 0 && count > 0);
-      hatch.data = drawn.length ? { left: [drawn[0].x], right: [drawn[0].x + drawn[0].dw], bottom: [0], top: [count] }
+      const { start: first, end: last } = figure.x_range;
+      hatch.data = body.lost ? { left: [first], right: [start], bottom: [0], top: [1] } : drawn.length ? { left: [drawn[0].x], right: [drawn[0].x + drawn[0].dw], bottom: [0], top: [count] }
         : { left: [], right: [], bottom: [], top: [] };
       images.data = { image: drawn.map((p) => ndarray(p.image, { dtype: "uint32", shape: [count, p.n] })), x: drawn.map((p) => p.x), y: drawn.map(() => 0),
         dw: drawn.map((p) => p.dw), dh: drawn.map(() => count) };
+      const rowOf = new Map(groups.flatMap((group, r) => group.map((i) => [body.partitions[i], count - r - 0.5])));
+      const soon = (body.hot ?? []).filter((h) => h.saturates_at && rowOf.has(h.partition)).slice(0, MARKED);
+      const late = (h) => (Date.parse(h.saturates_at) - first) / (last - first) > 0.75; // its words go where there is room
+      marks.data = { x: soon.map((h) => Date.parse(h.saturates_at)), align: soon.map((h) => (late(h) ? "right" : "left")), dx: soon.map((h) => (late(h) ? -10 : 10) * size), y: soon.map((h) => rowOf.get(h.partition)), text: soon.map((h) => `p${h.partition}: 100 % at ${at(h.saturates_at)}`) };
       figure.y_range.setv({ start: 0, end: Math.max(count, 1) });
       const every = Math.max(1, Math.ceil(count / 10));
       const labels = new Map();

@@ -1,6 +1,6 @@
 // The overview: four figures, and one row a group, those that need a person first.
 import { $, badge, el, fill, svg } from "/page/dom.js";
-import { DASH, duration, ms, number, rate, sentence, share, whole } from "/page/format.js";
+import { DASH, duration, known, ms, number, rate, sentence, share, whole } from "/page/format.js";
 
 const WIDTH = 168, HEIGHT = 34;
 
@@ -8,7 +8,7 @@ const WIDTH = 168, HEIGHT = 34;
 export function spark(s) {
   const points = s.arrivals, ahead = s.ahead, step = s.step_s * 1000;
   const start = s.from ? ms(s.from) : null;
-  if (start === null || !points.some((v) => v !== null)) return el("span", { class: "quiet" }, "nothing recorded yet");
+  if (start === null || !points.some((v) => v !== null)) return el("span", { class: "quiet" }, s.why ?? "nothing is recorded yet");
   const end = ahead ? ms(ahead.from) + ahead.high.length * ahead.step_s * 1000 : start + points.length * step;
   const top = Math.max(1e-9, ...points.filter((v) => v !== null), ...(ahead ? ahead.high : []));
   const x = (t) => (WIDTH * (t - start)) / Math.max(end - start, 1), y = (v) => HEIGHT - 2 - ((HEIGHT - 5) * v) / top;
@@ -16,6 +16,12 @@ export function spark(s) {
   let line = "", pen = "M";
   points.forEach((v, i) => { if (v === null) pen = "M"; else { line += pen + at(start + (i + 0.5) * step, v); pen = "L"; } });
   const parts = [];
+  for (let i = 0; i < points.length; i++) { // what is not known is hatched, but not what lies before the first record
+    if (points[i] !== null || points.slice(0, i).every((v) => v === null)) continue;
+    const first = i;
+    while (i + 1 < points.length && points[i + 1] === null) i++;
+    if (i < points.length - 1 || i - first >= 2) parts.push(svg("rect", { x: x(start + first * step), width: x(start + (i + 1) * step) - x(start + first * step), y: 0, height: HEIGHT, fill: "url(#hatch)" }));
+  }
   if (ahead && ahead.high.length) {
     const when = ahead.high.map((_, i) => ms(ahead.from) + (i + 0.5) * ahead.step_s * 1000);
     const upper = when.map((t, i) => at(t, ahead.high[i])), lower = when.map((t, i) => at(t, ahead.median[i]));
@@ -26,8 +32,10 @@ export function spark(s) {
   parts.push(svg("path", { d: line, class: "s-truth" }));
   const known = points.filter((v) => v !== null);
   const text = `arrivals of the last day, ${number(Math.min(...known))} to ${rate(Math.max(...known))}` +
-    (ahead ? `; the hours ahead up to ${rate(Math.max(...ahead.high))} at q${100 * ahead.level}` : "; no forecast yet");
-  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "spark", preserveAspectRatio: "xMinYMid meet", role: "img", "aria-label": text }, ...parts);
+    (points.includes(null) ? "; hatched: not known" : "") + (s.topics?.length > 1 ? `; the sum of ${s.topics.join(", ")}` : "") +
+    (ahead ? `; the hours ahead up to ${rate(Math.max(...ahead.high))} at q${100 * ahead.level}${s.topics?.length > 1 ? " (topics' quantiles added: at most so much)" : ""}` : "; no forecast yet");
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "spark", preserveAspectRatio: "xMinYMid meet", role: "img", "aria-label": text },
+    Object.assign(svg("title"), { textContent: text }), ...parts);
 }
 function cell(label, className, ...children) {
   return el("td", { "data-label": label, class: className || null, role: "cell" }, ...children);
@@ -36,6 +44,7 @@ const two = (first, second) => [el("span", { class: "one" }, first), el("span", 
 function row(g, href) {
   const r = g.replicas, d = g.day, wape = g.scores.wape, coverage = g.scores.coverage;
   const bad = (wape !== null && wape !== undefined && wape > 0.3) || (coverage !== null && coverage !== undefined && coverage < 0.9);
+  const late = known(g.latency_p99_s) && g.latency_p99_s > g.slo_s, shut = g.mode === "act" && !g.gate.may_act;
   const troubles = Object.entries(g.problems).map(([k, v]) => `${k}: ${v}`);
   const same = r.working === r.requested && r.requested === r.planned;
   const counts = same ? whole(r.working) : `${whole(r.working)} / ${whole(r.requested)} / ${whole(r.planned)}`;
@@ -47,10 +56,12 @@ function row(g, href) {
     cell("Arrivals now, records/s", "n", number(g.snapshot?.arrival_rate)),
     cell("Members", "n c-members", el("span", { title: "working / requested / planned" }, counts)),
     cell("Next", "c-next", el("span", {}, troubles.length ? troubles[0] : sentence(g))),
-    cell("Delay and lag", "n", ...two(duration(g.latency_p99_s), `${number(g.snapshot?.lag)} rec`)),
-    cell("Saved vs static peak", "n", d.saved_vs_static === null ? DASH : share(d.saved_vs_static, 0)),
-    cell("Forecast error, coverage", `n ${bad ? "attention" : "quiet"}`, ...two(share(wape, 1), share(coverage, 1))),
-    cell("Mode", "", g.paused ? `${g.mode}, paused` : g.mode));
+    cell("Delay and lag", `n ${late ? "attention" : ""}`, ...two(`${late ? "▲ " : ""}${duration(g.latency_p99_s)}`, known(g.snapshot?.lag) ? `${number(g.snapshot.lag)} rec` : DASH)),
+    cell("Saved, 7 days", "n", ...(d.saved_vs_static === null ? [DASH] : [el("span", { class: "one", title: `of what ${whole(d.static_peak_members)} members all the time would have used` }, share(d.saved_vs_static, 0)),
+      d.saved_over_h < 160 ? el("span", { class: "two" }, `of ${duration(d.saved_over_h * 3600)}`) : null])),
+    cell("Forecast error, q95", `n ${bad ? "attention" : "quiet"}`, ...two(`${bad ? "▲ " : ""}${share(wape, 1)}`, share(coverage, 1))),
+    cell("Mode, gate", "c-mode", ...two(g.paused ? `${g.mode}, paused` : g.mode,
+      el("span", { class: shut ? "attention" : null, title: g.gate.reasons.join("; ") }, g.gate.may_act ? "gate open" : `${shut ? "▲ " : ""}gate closed`))));
 }
 function figure(label, value, note) {
   return el("div", {}, el("dt", {}, label), el("dd", {}, value), el("dd", { class: "note" }, note));

@@ -12,14 +12,22 @@ import numpy as np
 
 from headway import __version__
 from headway.reports.report import Report
-from headway.reports.sheet import drawn, figure, legend_below, sheet, table, titled
+from headway.reports.sheet import bokeh, dated, drawn, figure, legend_below, sheet, styled, table, titled
 from headway.status.wire import parse_instant
+from headway.status.words import number
 
 _NAMES = {
     "headway": "Headway", "keda_lag": "KEDA by lag", "rate_reactive": "reactive rate rule",
     "cron_last_week": "cron, last week", "flink": "Flink's autoscaler", "static_peak": "static peak",
     "perfect": "clairvoyant limit",
 }  # fmt: skip
+_RELIABILITY = "Reliability: a point above the line covers more than it says"
+_DRAWN = {
+    "headway": ("#1f63a8", 2.2, "solid"), "rate_reactive": ("#767d86", 1.0, "solid"),
+    "perfect": ("#8f5b00", 1.0, "dotted"),
+}  # fmt: skip
+"""What is drawn over the arrivals: colour, width, dash. The table has all policies."""
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _INK, _BLUE, _GREY, _AMBER, _RED = "#1c1f23", "#1f63a8", "#767d86", "#8f5b00", "#b23a17"
 
 
@@ -36,6 +44,8 @@ def write_page(path: Path, report: Report) -> None:
     if report.pairs is not None:
         plots["forecast"] = _forecast(report)
         plots["leads"] = _leads(document)
+        plots["reliability"] = _reliability(document)
+        plots["hours"] = _hours(document)
     boxes, head, script = drawn(plots)
     zone = ZoneInfo(document["timezone"])
     title = f"{report.group}: what Headway would have done"
@@ -54,6 +64,8 @@ def write_page(path: Path, report: Report) -> None:
         body += (
             f"<h2>The forecast</h2>{titled('Said an hour before, and what came', boxes['forecast'])}"
             f"{titled('Error by lead time (WAPE)', boxes['leads'])}{_leads_table(document)}"
+            f"<div class='pair'><div>{titled(_RELIABILITY, boxes['reliability'])}</div>"
+            f"<div>{titled('Error by hour of the week, forecasts up to an hour old', boxes['hours'])}</div></div>"
         )
     body += _wrong(document, zone)
     body += "".join(f"<p class='quiet'>{html.escape(note)}</p>" for note in document["notes"])
@@ -65,15 +77,26 @@ def write_page(path: Path, report: Report) -> None:
     path.write_text(sheet(title, body, head, script), encoding="utf-8")
 
 
+def percent(share: float) -> str:
+    """Return a share in three significant digits; what is below a millionth is said to be that.
+
+    Examples
+    --------
+    >>> [percent(share) for share in (0.0, 0.027417, 0.000017, 1e-9)]
+    ['0 %', '2.74 %', '0.0017 %', '< 0.0001 %']
+    """
+    return "< 0.0001 %" if 0 < share < 1e-6 else f"{100 * share:.3g} %"
+
+
 def verdict(document: dict[str, Any]) -> str:
     """Return what a reader should take away, in two sentences.
 
     Examples
     --------
-    >>> figures = {"late_share": 0.0, "hours": 90.0, "rescales_per_day": 8.0, "cost": None}
-    >>> rival = {"late_share": 0.01, "hours": 100.0, "rescales_per_day": 40.0, "cost": None}
+    >>> figures = {"late_share": 0.0, "hours": 90.0, "rescales_per_day": 8.0, "cost": 45.0}
+    >>> rival = {"late_share": 0.01, "hours": 100.0, "rescales_per_day": 40.0, "cost": 50.0}
     >>> verdict({"policies": {"headway": figures, "rate_reactive": rival}, "did": None})
-    'Headway would have used 10 % fewer member-hours than the reactive rate rule and rescaled 8 times a day instead of 40; 0.000 % of the records would have been late instead of 1.000 %.'
+    'Headway would have used 10 % fewer member-hours than the reactive rate rule (45 instead of 50 in money) and rescaled 8 times a day instead of 40. No record would have been late, instead of 1 %.'
     """  # noqa: E501
     policies = document["policies"]
     ours = policies.get("headway")
@@ -85,19 +108,26 @@ def verdict(document: dict[str, Any]) -> str:
     change = 1 - ours["hours"] / rival["hours"] if rival["hours"] else 0.0
     less = f"{abs(change):.0%}".replace("%", " %")
     said = f"Headway would have used {less} {'fewer' if change >= 0 else 'more'} member-hours than {name}"
+    if ours["cost"] is not None and rival["cost"] is not None:
+        said += f" ({number(ours['cost'])} instead of {number(rival['cost'])} in money)"
     if rival["rescales_per_day"] is not None:
         said += f" and rescaled {ours['rescales_per_day']:.0f} times a day instead of {rival['rescales_per_day']:.0f}"
-    late = f"{100 * ours['late_share']:.3f} %"
-    if rival["late_share"] is not None:
-        return f"{said}; {late} of the records would have been late instead of {100 * rival['late_share']:.3f} %."
-    return f"{said}; {late} of the records would have been late."
+    return f"{said}. {_lateness(ours['late_share'], rival['late_share'])}"
+
+
+def _lateness(ours: float, theirs: float | None) -> str:
+    if theirs == 0 and ours == 0:
+        return "No record would have been late, with either."
+    said = "No record" if ours == 0 else f"{percent(ours)} of the records"
+    instead = "" if theirs is None else f", instead of {'none' if theirs == 0 else percent(theirs)}"
+    return f"{said} would have been late{instead}."
 
 
 def _facts(document: dict[str, Any], zone: ZoneInfo) -> str:
     return (
         f"{_when(document['from'], zone)} to {_when(document['to'], zone)} ({document['timezone']}) · "
-        f"{document['records']:,} records · a member takes {document['capacity_per_member']:g} records/s and starts "
-        f"in {document['start_time_s']:g} s · late after {document['slo_s']:g} s"
+        f"{number(document['records'])} records · a member takes {document['capacity_per_member']:g} records/s and "
+        f"starts in {document['start_time_s']:g} s · late after {document['slo_s']:g} s"
     )
 
 
@@ -114,13 +144,13 @@ def _policies(document: dict[str, Any]) -> str:
         "#Member-hours",
         "#Of static peak",
         "#Rescales a day",
-        *(["#Cost"] if priced else []),
+        *([f"#Cost, at {document['price_per_member_hour']:g} a member-hour"] if priced else []),
     ]
     static = document["policies"].get("static_peak", {}).get("hours")
     rows = []
     if document["did"] is not None:
         did = document["did"]
-        late = "not measured" if did["late_share"] is None else f"{100 * did['late_share']:.3f} %"
+        late = "not measured" if did["late_share"] is None else percent(did["late_share"])
         days = (parse_instant(document["to"]) - parse_instant(document["from"])) / timedelta(days=1)
         share = f"{did['hours'] / static:.2f}" if static else "–"
         row = ["what the group did", late, "–", f"{did['hours']:,.1f}", share, f"{did['rescales'] / days:.1f}"]
@@ -130,7 +160,7 @@ def _policies(document: dict[str, Any]) -> str:
         share = f"{f['hours'] / static:.2f}" if static else "–"
         row = [
             _NAMES[name],
-            f"{100 * f['late_share']:.4f} %",
+            percent(f["late_share"]),
             p99,
             f"{f['hours']:,.1f}",
             share,
@@ -150,7 +180,7 @@ def _wrong(document: dict[str, Any], zone: ZoneInfo) -> str:
     text = "<h2>Where it was wrong, and why</h2>"
     if document["wrong"]:
         rows = [
-            [_when(w["from"], zone), f"{w['records_beyond']:,}", f"{w['peak']:,.4g}", str(w["members"]), w["cause"]]
+            [_when(w["from"], zone), number(w["records_beyond"]), number(w["peak"]), str(w["members"]), w["cause"]]
             for w in document["wrong"]
         ]
         heads = ["Hour from", "#Records beyond capacity", "#Peak, records/s", "#Members", "Why"]
@@ -159,7 +189,7 @@ def _wrong(document: dict[str, Any], zone: ZoneInfo) -> str:
         text += "<p>In no hour did more arrive than Headway's members could serve at once.</p>"
     if document["forecast"]["worst"]:
         rows = [
-            [_when(w["from"], zone), f"{w['came']:,.4g}", f"{w['expected']:,.4g}", w["cause"]]
+            [_when(w["from"], zone), number(w["came"]), number(w["expected"]), w["cause"]]
             for w in document["forecast"]["worst"]
         ]
         heads = ["Hour from", "#Came, records/s", "#Expected", "What was different"]
@@ -196,18 +226,17 @@ def _members(report: Report) -> Any:
     every = max(1, world.run_minutes // 4000)
     rate = world.arrivals[: world.run_minutes // every * every].reshape(-1, every).mean(axis=1) / 60
     at = [_local(world.start + timedelta(minutes=every * k), zone) for k in range(rate.size)]
-    most = max([n for o in report.result.outcomes.values() for _, n in o.changes] + [1])
-    top: Any = most * 1.1 + 1
+    shown = [report.result.outcomes[name].changes for name in _DRAWN if name in report.result.outcomes]
+    if report.did is not None:
+        shown.append(report.did.changes)
+    most = max([n for changes in shown for _, n in changes] + [float(rate.max()) / world.capacity])
+    top: Any = most * 1.15
     plot.y_range = Range1d(start=0, end=top)
     plot.extra_y_ranges = {"rate": Range1d(start=0, end=top * world.capacity)}
-    plot.add_layout(LinearAxis(y_range_name="rate", axis_label="records/s"), "right")
+    plot.add_layout(styled(LinearAxis(y_range_name="rate", axis_label="records/s")), "right")
+    dated(plot)
     plot.varea(x=at, y1=np.zeros(rate.size), y2=rate, y_range_name="rate", color="#c9d3dc", alpha=0.7)
-    styles = {
-        "headway": (_BLUE, 2.2, "solid"),
-        "rate_reactive": (_GREY, 1.0, "solid"),
-        "perfect": (_AMBER, 1.0, "dotted"),
-    }
-    for name, (colour, width, dash) in styles.items():
+    for name, (colour, width, dash) in _DRAWN.items():
         outcome = report.result.outcomes.get(name)
         if outcome is None:
             continue
@@ -232,6 +261,7 @@ def _forecast(report: Report) -> Any:
     instants = pairs.origins + step * pairs.step_s
     at = [_local(datetime.fromtimestamp(float(t), UTC), zone) for t in instants]
     plot = figure(300, x_axis_type="datetime", y_axis_label="records/s")
+    dated(plot)
     plot.varea(
         x=at,
         y1=pairs.expected[:, step, 1],
@@ -257,5 +287,40 @@ def _leads(document: dict[str, Any]) -> Any:
     plot.line(names, ours, color=_BLUE, line_width=2, legend_label="Headway")
     plot.scatter(names, ours, color=_BLUE, size=7)
     plot.y_range.start = 0
+    _in_percent(plot.yaxis[0])
+    legend_below(plot)
+    return plot
+
+
+def _in_percent(axis: Any) -> None:
+    axis.formatter = bokeh("models", "NumeralTickFormatter")(format="0 %")
+
+
+def _reliability(document: dict[str, Any]) -> Any:
+    """Draw which share of arrivals came at or below each level."""
+    levels = document["forecast"]["reliability"]
+    plot = figure(260, x_range=(0, 1), y_range=(0, 1), x_axis_label="level", y_axis_label="came at or below it")
+    plot.line([0, 1], [0, 1], color=_GREY, line_dash="dashed")
+    said, came = [float(level) for level in levels], list(levels.values())
+    plot.line(said, came, color=_BLUE, line_width=2)
+    plot.scatter(said, came, color=_BLUE, size=8)
+    for axis in (plot.xaxis[0], plot.yaxis[0]):
+        _in_percent(axis)
+    return plot
+
+
+def _hours(document: dict[str, Any]) -> Any:
+    """Draw the error in each hour of the week; red where q95 covered less than 90 %."""
+    rows = [row for row in document["forecast"]["hours"] if row["wape"] is not None]
+    plot = figure(260, x_range=(0, 168), y_axis_label="WAPE")
+    for colour, thin, name in ((_BLUE, False, "q95 held"), (_RED, True, "q95 covered less than 90 %")):
+        chosen = [row for row in rows if (row["coverage"] < 0.9) is thin]
+        at, tops = [row["hour"] + 0.5 for row in chosen], [row["wape"] for row in chosen]
+        hatch = "right_diagonal_line" if thin else None
+        plot.vbar(at, 0.9, tops, color=colour, legend_label=name, hatch_pattern=hatch, hatch_color="white")
+    plot.y_range.start = 0
+    plot.xaxis[0].ticker = [24 * day + 12 for day in range(7)]
+    plot.xaxis[0].major_label_overrides = {24 * day + 12: name for day, name in enumerate(_DAYS)}
+    _in_percent(plot.yaxis[0])
     legend_below(plot)
     return plot

@@ -180,7 +180,8 @@ def make_report(
         notes.append(f"{queues} partitions were played as one queue that all members share")
     trace, gaps = arrivals_of(series if owned else series.total(), partitioned=owned)
     if gaps:
-        notes.append(f"{gaps} missing values were bridged in a straight line in what was played: a gap is not zero")
+        values = "1 missing value was" if gaps == 1 else f"{gaps} missing values were"
+        notes.append(f"{values} bridged in a straight line in what was played: a gap is not zero")
     lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
     world = World(
         trace,

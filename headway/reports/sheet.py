@@ -56,14 +56,31 @@ def figure(height: int, **options: Any) -> Any:
         height=height, sizing_mode="stretch_width", tools="xpan,xwheel_zoom,box_zoom,reset,save",
         active_drag="box_zoom", toolbar_location="above", **options,
     )  # fmt: skip
-    plot.outline_line_color = plot.axis.minor_tick_line_color = None
+    plot.outline_line_color = None
     plot.grid.grid_line_color = "#e3e6ea"
-    plot.axis.axis_line_color = plot.axis.major_tick_line_color = "#9aa7b3"
-    plot.axis.major_label_text_color = plot.axis.axis_label_text_color = "#5b626b"
-    plot.axis.axis_label_text_font_style = "normal"
+    for axis in plot.axis:
+        styled(axis)
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
     return plot
+
+
+def styled(axis: Any) -> Any:
+    """Return an axis as all of them look."""
+    axis.minor_tick_line_color = None
+    axis.axis_line_color = axis.major_tick_line_color = "#9aa7b3"
+    axis.major_label_text_color = axis.axis_label_text_color = "#5b626b"
+    axis.axis_label_text_font_style = "normal"
+    return axis
+
+
+def dated(plot: Any) -> None:
+    """Write times as on the page: 08:00, and the day under midnight."""
+    hours, days = "%H:%M", "%a %d %b"
+    plot.xaxis[0].formatter = bokeh("models", "DatetimeTickFormatter")(
+        minutes=hours, hourmin=hours, hours=hours, days=days, months="%b %Y", context=None
+    )
+    plot.xaxis[0].ticker.desired_num_ticks = 8
 
 
 def legend_below(plot: Any) -> None:
@@ -97,7 +114,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str | Cell]], ours: str 
     Examples
     --------
     >>> print(table(["Policy", "#Late"], [["Headway", "0.1 %"]], ours="Headway"))
-    <div class='scroll'><table><thead><tr><th scope='col'>Policy</th><th scope='col' class='n'>Late</th></tr></thead>
+    <div class='scroll' tabindex='0'>
+    <table><thead><tr><th scope='col'>Policy</th><th scope='col' class='n'>Late</th></tr></thead>
     <tbody><tr class='ours'><td>Headway</td><td class='n'>0.1 %</td></tr></tbody></table></div>
     """
     marks = [" class='n'" if h.startswith("#") else "" for h in heads]
@@ -107,7 +125,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str | Cell]], ours: str 
         whole = [c if isinstance(c, Cell) else Cell(c) for c in row]
         cells = "".join(f"<td{mark}>{_inner(c)}</td>" for c, mark in zip(whole, marks, strict=True))
         lines.append(f"<tr{' class=' + repr('ours') if whole[0].text == ours else ''}>{cells}</tr>")
-    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead>\n<tbody>{''.join(lines)}</tbody></table></div>"
+    body = f"<thead><tr>{top}</tr></thead>\n<tbody>{''.join(lines)}</tbody>"
+    return f"<div class='scroll' tabindex='0'>\n<table>{body}</table></div>"
 
 
 def _inner(cell: Cell) -> str:

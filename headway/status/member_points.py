@@ -11,6 +11,7 @@ from forecaster.errors import StoreError
 from headway.application import Application
 from headway.status.board import GroupView, ReplicaPoint
 from headway.status.shadow import reactive_members
+from headway.status.totals import DAY, joined
 from headway.status.wire import Document, instant
 
 MAX_POINTS = 3000
@@ -41,9 +42,11 @@ def _changes(points: list[ReplicaPoint]) -> list[ReplicaPoint]:
 
 
 def _with_shadow(app: Application, view: GroupView, points: list[ReplicaPoint], rows: list[Document]) -> list[Document]:
-    capacity, topic = view.capacity_per_member, view.topics[0] if len(view.topics) == 1 else None
+    capacity = view.capacity_per_member
     try:
-        totals = None if topic is None or not capacity else app.totals.of(topic, app.clock())
+        now = app.clock()
+        cache = app.totals if points[0].at >= now - DAY else app.long_totals
+        totals = joined([cache.of(topic, now) for topic in view.topics]) if capacity else None
     except StoreError:  # what is in memory is answered without the store
         totals = None
     if totals is None or not capacity:
@@ -51,11 +54,13 @@ def _with_shadow(app: Application, view: GroupView, points: list[ReplicaPoint], 
     policy = app.settings.policy(view.name)
     members = reactive_members(totals.rates, totals.step_s, capacity, policy.min_replicas, policy.max_replicas)
     at = (totals.first_index + 1 + np.arange(members.size)) * totals.step_s
-    inside = (at >= points[0].at.timestamp()) & (at <= points[-1].at.timestamp()) & ~np.isnan(members)
+    inside = (at >= points[0].at.timestamp()) & (at <= points[-1].at.timestamp())
     at, members = at[inside], members[inside]
-    changed = np.concatenate([[True], np.diff(members) != 0]) if members.size else np.zeros(0, dtype=np.bool_)
+    unknown = np.isnan(members)
+    same = (members[1:] == members[:-1]) | (unknown[1:] & unknown[:-1])
+    changed = np.concatenate([[True], ~same]) if members.size else np.zeros(0, dtype=np.bool_)
     more: list[Document] = [
-        {"at": instant(datetime.fromtimestamp(int(when), UTC)), "reactive": int(count)}
+        {"at": instant(datetime.fromtimestamp(int(when), UTC)), "reactive": None if np.isnan(count) else int(count)}
         for when, count in zip(at[changed], members[changed], strict=True)
     ]
     standing: Document = {"requested": None, "working": None, "reactive": None}

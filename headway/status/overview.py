@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -16,14 +18,16 @@ from headway.api.series import latency
 from headway.application import Application
 from headway.status.board import GroupView, group_document
 from headway.status.shadow import reactive_members
-from headway.status.totals import Totals
+from headway.status.totals import Totals, joined
 from headway.status.wire import Document, instant, parse_instant
 
 BIN_S = 900
 DAY = timedelta(days=1)
+WEEK = timedelta(days=7)
 AHEAD = timedelta(hours=6)
 PEAK_WEEKS = 4
 HOUR_S = 3600
+_ORDER = {"attention": 0, "acting": 1, "fine": 2}
 
 
 def described(app: Application, view: GroupView, now: datetime) -> Document:
@@ -39,6 +43,7 @@ def described(app: Application, view: GroupView, now: datetime) -> Document:
         "cap_at_partitions": policy.cap_at_partitions,
         "price_per_member_hour": policy.price_per_member_hour,
         "rescales_per_day": policy.rescales_per_day,
+        "target_utilization": policy.target_utilization,
         "needs_approval": bool(own is not None and own.approval),
         "not_yet": _not_yet(view),
     }
@@ -60,25 +65,26 @@ def _not_yet(view: GroupView) -> Document | None:
 
 def overview(app: Application, now: datetime) -> Document:
     """Return all groups, those that need a person first, with sparklines and the headline figures of the last day."""
-    order = {"attention": 0, "acting": 1, "fine": 2}
     found = []
     for name in app.board.names:
         view = app.board.get(name)
         if view is None:
             continue
         document = described(app, view, now)
-        topic = view.topics[0] if view.topics else None
+        each: dict[str, Totals | None] = dict.fromkeys(view.topics)
         try:
-            totals = None if topic is None else app.totals.of(topic, now)
+            each = {topic: app.totals.of(topic, now) for topic in view.topics}
         except StoreError as error:
-            totals = None
             document["problems"] = {**document["problems"], "store": str(error)}
             document["state"] = "attention"
-        forecast = view.forecasts.totals(topic) if topic is not None else None
-        document["spark"] = _spark(totals, forecast if isinstance(forecast, Forecast) else None, now)
+        totals = joined(list(each.values()))
+        document["spark"] = _spark(totals, _ahead(view), now) | {
+            "topics": list(view.topics),
+            "why": None if totals is not None else _why_no_sum(each),
+        }
         document["day"] = day_figures(app, view, totals, now)
         found.append(document)
-    found.sort(key=lambda d: (order[d["state"]], d["group"]))
+    found.sort(key=urgency)
     inputs = ("arrivals", "snapshot")
     ages = [(age, d["group"], kind) for d in found for kind, age in d["ages"].items() if kind in inputs]
     oldest = max(ages, default=None)
@@ -97,6 +103,43 @@ def overview(app: Application, now: datetime) -> Document:
             else {"age_s": round(oldest[0], 3), "group": oldest[1], "input": oldest[2]},
         },
     }
+
+
+def urgency(document: Document) -> tuple[int, bool, float, str]:
+    """Return what the overview is sorted by: state, groups that are acted on, the share of late records, name.
+
+    Examples
+    --------
+    >>> day = {"records": 1000, "late_records": 10}
+    >>> urgency({"state": "attention", "mode": "act", "day": day, "group": "orders"})
+    (0, False, -0.01, 'orders')
+    """
+    day = document["day"]
+    late = (day["late_records"] or 0) / day["records"] if day["records"] else 0.0
+    return _ORDER[document["state"]], document["mode"] != "act", -late, document["group"]
+
+
+def _why_no_sum(each: Mapping[str, Totals | None]) -> str:
+    missing = [topic for topic, totals in each.items() if totals is None]
+    if not missing:
+        return "its topics are recorded in different steps" if each else "the group reads no topic yet"
+    return (
+        "nothing is recorded yet" if len(missing) == len(each) else f"nothing of {', '.join(missing)} is recorded yet"
+    )
+
+
+def _ahead(view: GroupView) -> Forecast | None:
+    """Return the forecast of a group's topics together; quantiles add up to no less than the sum's own."""
+    found = [view.forecasts.totals(topic) for topic in view.topics]
+    known = [f for f in found if isinstance(f, Forecast)]
+    if not known or len(known) < len(found):
+        return None
+    first = known[0]
+    if any(
+        (f.origin, f.step, f.levels, f.steps) != (first.origin, first.step, first.levels, first.steps) for f in known
+    ):
+        return None
+    return first if len(known) == 1 else replace(first, total=np.sum([f.total for f in known], axis=0))
 
 
 def _sum(values: object) -> float | None:
@@ -148,7 +191,10 @@ def _spark(totals: Totals | None, forecast: Forecast | None, now: datetime) -> D
 
 
 def day_figures(app: Application, view: GroupView, totals: Totals | None, now: datetime) -> Document:
-    """Return the last 24 hours of a group: records, late ones, member-hours beside two rules, changes."""
+    """Return the last 24 hours of a group: records, late ones, member-hours beside two rules, changes.
+
+    What is saved against the static peak is of the last week, as far as its members were seen: ``saved_over_h`` hours.
+    """
     since = now - DAY
     points = [p for p in list(view.replicas) if p.at >= since]
     hours, rescales, covered_h = _hours([(p.at, p.requested) for p in points])
@@ -165,15 +211,18 @@ def day_figures(app: Application, view: GroupView, totals: Totals | None, now: d
         records = float(known_rates.sum() * totals.step_s)
         late = _late(_delays(app, view, since, now), totals, known_rates, policy.slo.total_seconds())
     peak = static_peak(app, view, now)
-    static = None if peak is None or not covered_h else peak * covered_h
+    week, _, week_h = _hours([(p.at, p.requested) for p in list(view.replicas) if p.at >= now - WEEK])
+    static = None if peak is None or not week_h else peak * week_h
     return {
         "records": None if records is None else round(records),
         "late_records": None if late is None else round(late),
         "member_hours": None if hours is None else round(hours, 3),
         "reactive_member_hours": None if reactive is None else round(reactive, 3),
         "static_peak_members": peak,
-        "saved_vs_static": None if static is None or hours is None else round(1 - hours / static, 4),
+        "saved_vs_static": None if static is None or week is None else round(1 - week / static, 4),
+        "saved_over_h": None if static is None or week is None else round(week_h, 3),
         "rescales": rescales,
+        "known_h": round(covered_h, 3),
     }
 
 
@@ -220,21 +269,26 @@ def static_peak(app: Application, view: GroupView, now: datetime) -> int | None:
 
     The mean of the busiest hour understates the peak, so what is said to be saved is saved at least. Read once an hour.
     """
-    capacity, topic = view.capacity_per_member, view.topics[0] if view.topics else None
-    if not capacity or topic is None:
+    capacity = view.capacity_per_member
+    if not capacity or not view.topics:
         return None
     hour = int(now.timestamp()) // HOUR_S
-    kept = app.peaks.get(topic)
+    kept = app.peaks.get(view.name)
     if kept is None or kept[0] != hour:
-        try:
-            meta = app.store.meta(topic)
-            if meta is None:
+        sums: NDArray[np.float64] | None = None
+        for topic in view.topics:
+            try:
+                meta = app.store.meta(topic)
+                if meta is None:
+                    return None
+                key = SeriesKey(topic, "arrivals", step_s=meta.step_s)
+                cells, _ = app.store.read_hourly(key, hour - PEAK_WEEKS * 7 * 24, hour)
+            except StoreError:
                 return None
-            key = SeriesKey(topic, "arrivals", step_s=meta.step_s)
-            sums, _ = app.store.read_hourly(key, hour - PEAK_WEEKS * 7 * 24, hour)
-        except StoreError:
-            return None
-        whole = sums.known.all(axis=0) if sums.partitions else np.zeros(0, dtype=np.bool_)
-        rate = float(sums.values.sum(axis=0)[whole].max()) / HOUR_S if whole.any() else None
-        kept = app.peaks[topic] = (hour, rate)
+            if not cells.partitions:
+                return None
+            whole = np.where(cells.known.all(axis=0), cells.values.sum(axis=0), np.nan)
+            sums = whole if sums is None else sums + whole
+        rate = None if sums is None or np.isnan(sums).all() else float(np.nanmax(sums)) / HOUR_S
+        kept = app.peaks[view.name] = (hour, rate)
     return None if kept[1] is None else max(1, math.ceil(kept[1] / capacity - 1e-9))

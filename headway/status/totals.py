@@ -6,6 +6,7 @@ A topic of a thousand partitions is read from the store once; after that only it
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -60,6 +61,29 @@ class Totals:
         counts = known.sum(axis=1)
         means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
         return first * per * self.step_s, means
+
+
+def joined(each: Sequence[Totals | None]) -> Totals | None:
+    """Return the sum over a group's topics: known where all of them are, None where one was never recorded.
+
+    Examples
+    --------
+    >>> joined([Totals(0, 60, np.array([1.0, np.nan])), Totals(0, 60, np.array([2.0, 3.0]))]).rates.tolist()
+    [3.0, nan]
+    >>> joined([Totals(0, 60, np.array([1.0])), None]) is None
+    True
+    """
+    found = [totals for totals in each if totals is not None]
+    if not found or len(found) < len(each):
+        return None
+    first = found[0]
+    if any(
+        (t.first_index, t.step_s, t.rates.size) != (first.first_index, first.step_s, first.rates.size) for t in found
+    ):
+        return None
+    return (
+        first if len(found) == 1 else Totals(first.first_index, first.step_s, np.sum([t.rates for t in found], axis=0))
+    )
 
 
 class TotalsCache:

@@ -74,8 +74,20 @@ def test_the_file_stands_alone(report, tmp_path):
     write_page(file, report)
     text = file.read_text()
     assert "what Headway would have done" in text and "Where it was wrong, and why" in text
-    assert "what the group did" in text
+    assert "what the group did" in text and "Cost, at 0.5 a member-hour" in text
+    assert "Reliability" in text and "Error by hour of the week" in text
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", text.replace('href="data:,"', "")), "offline"
+
+
+def test_members_are_drawn_as_high_as_what_is_drawn(report):
+    """A rival that scales to its limit is in the table; it does not press flat what is drawn."""
+    from headway.reports.evidence_page import _members
+
+    wild = replace(report.result.outcomes["static_peak"], changes=((report.result.world.start, 500),))
+    outcomes = {**report.result.outcomes, "static_peak": wild}
+    plot = _members(replace(report, result=replace(report.result, outcomes=outcomes)))
+    drawn = max(n for name in ("headway", "rate_reactive") for _, n in report.result.outcomes[name].changes)
+    assert drawn < plot.y_range.end < 40
 
 
 def test_too_little_history_says_from_when_on(capsys):

@@ -4,6 +4,8 @@ import pytest
 
 from tests.integration.page import scene
 
+ROWS = "#groups tbody tr[data-group]"
+
 
 @pytest.fixture(scope="session")
 def browser():
@@ -26,39 +28,56 @@ def address(application):
         yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_address():
     """Provide a scene that no test changes."""
     with scene.served(scene.build()) as url:
         yield url
 
 
-@pytest.fixture
-def opened(browser):
-    """Return a function that opens a page; everything that it complains about fails the test."""
-    contexts, complaints, foreign = [], [], []
+class Opened:
+    """Opens pages; everything that one complains about fails the test, unless it is said to be expected."""
 
-    def open_page(url, *, theme="light", width=1280, height=900, wait="#groups tbody tr[data-group]"):
-        context = browser.new_context(
+    def __init__(self, browser):
+        self.browser, self.contexts, self.complaints, self.foreign = browser, [], [], []
+
+    def __call__(self, url, *, theme="light", width=1280, height=900, wait=ROWS, script=True, before=None):
+        context = self.browser.new_context(
             color_scheme=theme,
             viewport={"width": width, "height": height},
             reduced_motion="reduce",
             timezone_id="UTC",
             locale="en-GB",
+            java_script_enabled=script,
         )
-        contexts.append(context)
+        self.contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
-        page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda e: complaints.append(str(e)))
+        page.set_default_timeout(60_000)
+        page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: self.complaints.append(str(e)))
         origin = url.split("/", 3)[2]
-        page.on("request", lambda r: None if origin in r.url or r.url.startswith("data:") else foreign.append(r.url))
+        page.on(
+            "request", lambda r: None if origin in r.url or r.url.startswith("data:") else self.foreign.append(r.url)
+        )
+        if before is not None:
+            page.add_init_script(before)
         page.goto(url, wait_until="domcontentloaded")
         page.wait_for_selector(wait)
         return page
 
-    yield open_page
-    for context in contexts:
+    def expected(self, status):
+        """Take back what the browser itself says of answers with this status; there must have been one."""
+        before = len(self.complaints)
+        self.complaints = [text for text in self.complaints if f"status of {status}" not in text]
+        assert len(self.complaints) < before
+
+
+@pytest.fixture
+def opened(browser):
+    """Return a function that opens a page."""
+    pages = Opened(browser)
+    yield pages
+    for context in pages.contexts:
         context.close()
-    assert complaints == []
-    assert foreign == [], "works offline"
+    assert pages.complaints == []
+    assert pages.foreign == [], "works offline"

@@ -11,9 +11,12 @@ import numpy as np
 import uvicorn
 
 from balancer.group import GroupProtocol, GroupSnapshot, Member, PartitionState
+from balancer.knobs import Knobs
+from balancer.memory import PlannerMemory
 from balancer.plan import Bound, BoundKind, Move, PlannedStep, Proposal, ScalingPlan
-from balancer.plans.base import Decision
+from balancer.plans.base import Decision, LeaderToken
 from balancer.plans.memory import MemoryPlanStore
+from balancer.replay import Inputs, abridged, again, forecast_bytes, forecast_name, inputs_bytes
 from forecaster.forecast import Forecast, NoForecast, Rung
 from forecaster.stores.base import Cells, SeriesKey
 from forecaster.stores.memory import MemorySeriesStore
@@ -199,7 +202,7 @@ def _orders(app: Application, partitions: int) -> None:
         view.latencies.append((at, float(0.4 + 3.0 * max(rates[i] / (working * CAPACITY) - 0.7, 0) ** 2 * 40)))
     requested = int(members[-1])
     token = app.plans.lead(GroupId(name), "scene", timedelta(minutes=5))
-    for i in (*np.flatnonzero(np.diff(members)) + 1, 1439):
+    for i in np.flatnonzero(np.diff(members)) + 1:
         at, count, before = start + timedelta(minutes=int(i)), int(members[i]), int(members[i - 1])
         when, rate = at + timedelta(minutes=68), float(rates[min(i + 8, 1439)])  # local time
         reason = f"{when:%H:%M} needs {rate / 400:.1f} (q95, {rate:,.0f} records/s), start takes 118 s"
@@ -209,6 +212,7 @@ def _orders(app: Application, partitions: int) -> None:
         acted = {"replicas": count, "previous": before, "state": "done", "detail": ""}
         app.plans.record(Decision(f"orders@{at.isoformat()}", GroupId(name), at, "act", made, inputs, acted), token)
     snapshot = _snapshot(name, topic, counts, requested, requested - 1, 1.0)
+    _decided(app, snapshot, forecast, token)
     forecasts = needed(forecast.total[:, 3])
     steps = [
         PlannedStep(NOW, requested, float(rates[-1]), None, (Move(TopicPartition(topic, 3), "orders-0", "orders-2"),))
@@ -247,6 +251,22 @@ def _orders(app: Application, partitions: int) -> None:
         app.timeline._moves[name].append(
             {"at": "2026-01-05T07:32:00Z", "partition": str(tp), "source": other.id, "target": m.id}
         )
+
+
+def _decided(app: Application, snapshot: GroupSnapshot, forecast: Forecast, token: LeaderToken) -> None:
+    """Record a decision as a tick does, with all its inputs, so that it can be computed again."""
+    group, at, keep, knobs = GroupId("orders"), NOW, timedelta(days=1), Knobs()
+    used = abridged(forecast, knobs.near_level)
+    policy = app.settings.policy("orders")
+    inputs = Inputs(snapshot, used, policy, at, knobs, PlannerMemory(), (), "Europe/Berlin")
+    body, id = forecast_bytes(used, knobs.near_level), f"orders@{at.isoformat()}"
+    app.plans.attach(group, forecast_name(body), body, keep, token)
+    app.plans.attach(group, id, inputs_bytes(inputs, forecast_name(body)), keep, token)
+    lag, rate = snapshot.lag[0], snapshot.arrival_rate[0]
+    summary = {"replicas": 6, "working": 5, "lag": lag, "arrival_rate": rate, "knobs": knobs.to_json()}
+    made = again(inputs)
+    acted = {"replicas": made.replicas, "previous": 6, "state": "effective", "detail": "after 41 s each of them works"}
+    app.plans.record(Decision(id, group, at, "act", made, summary, acted), token)
 
 
 def _other(app: Application, name: str, topic: str, scale: float, partitions: int, trouble: bool = False) -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 FOLDER = Path(__file__).parent / "screens"
 SCALE = 4
 BLOCK = 8
-LEVELS, SHARE = 26, 0.04
+LEVELS, SHARE = 26, 0.025
 """At most so large a share of blocks may differ by more than so many of 255 levels."""
 
 SHOTS = {
@@ -72,4 +72,4 @@ def test_it_looks_as_kept(shared_address, opened, name):
     wait = READY if where else "#groups tr[data-group]"
     page = opened(f"{shared_address}/{where}", theme=theme, width=width, height=900, wait=wait)
     painted(page)
-    compare(page.screenshot(full_page=False), name)
+    compare(page.screenshot(full_page=True), name)

@@ -11,6 +11,7 @@ from balancer.plan import Bound, PlannedStep, ScalingPlan
 from forecaster.forecast import NoForecast
 from forecaster.stores.base import Cells, SeriesKey
 from headway.status.board import GroupView, ReplicaPoint
+from headway.status.overview import urgency
 from tests.unit.headway.conftest import NOW, a_decision, a_forecast, a_plan, a_snapshot
 
 
@@ -235,8 +236,17 @@ def test_the_page_is_small_cached_and_holds_the_first_answer(application, client
     index = client.get("/")
     assert 'id="first"' in index.text and "Content-Security-Policy" in index.headers
     names = ["style.css", "theme.js", "app.js", "api.js", "charts.js", "dom.js", "format.js", "group.js", "heatmap.js"]
-    names += ["overview.js", "quality.js", "whatif.js", "bokeh.js", "bokeh-api.js"]
-    size = len(index.content)
+    names += [
+        "decisions.js",
+        "operators.js",
+        "owners.js",
+        "overview.js",
+        "quality.js",
+        "whatif.js",
+        "bokeh.js",
+        "bokeh-api.js",
+    ]
+    size = int(client.get("/", headers={"Accept-Encoding": "gzip"}).headers["content-length"])
     for name in names:
         answer = client.get(f"/page/{name}", headers={"Accept-Encoding": "gzip"})
         assert answer.status_code == 200 and answer.headers["content-encoding"] == "gzip"
@@ -265,3 +275,64 @@ def test_a_steady_group_keeps_few_points_and_loses_no_change():
     assert max(b.at - a.at for a, b in pairwise(points)) <= timedelta(minutes=5)
     held = sum(((b.at - a.at) * a.requested for a, b in pairwise(points)), timedelta())
     assert held == every * sum(members[:-1])
+
+
+def record_of(application, topic, counts, known=None):
+    counts = np.asarray(counts, dtype=np.int64)
+    known = np.ones(counts.shape, dtype=bool) if known is None else known
+    cells = Cells(int(NOW.timestamp()) // 60 - counts.shape[1], np.where(known, counts, 0), known)
+    application.store.backfill(SeriesKey(topic, "arrivals"), cells)
+
+
+def overview_of(client, group="orders"):
+    return next(g for g in client.get("/v1/overview").json()["groups"] if g["group"] == group)
+
+
+def test_a_group_of_several_topics_is_summed_where_all_of_them_are_known(application, client):
+    application.board.get("orders").topics = ("orders", "returns")
+    record(application, np.full((1, 1440), 600))
+    found = overview_of(client)
+    assert found["spark"]["arrivals"] == [] and found["spark"]["why"] == "nothing of returns is recorded yet"
+    assert found["day"]["records"] is None, "one topic alone is not the group"
+    known = np.ones((1, 1440), dtype=bool)
+    known[0, :15] = False
+    record_of(application, "returns", np.full((1, 1440), 300), known)
+    fill(application, forecasts={"orders": a_forecast(), "returns": a_forecast("returns")}, capacity_per_member=5.0)
+    found = overview_of(client)
+    assert found["spark"]["topics"] == ["orders", "returns"] and found["spark"]["why"] is None
+    assert found["spark"]["arrivals"] == [None] + [15.0] * 95
+    assert found["spark"]["ahead"]["median"][0] == 40.0
+    assert found["day"]["records"] == 1425 * 900
+    assert found["day"]["static_peak_members"] == 3, "the busiest hour of both together"
+
+
+def test_what_was_saved_is_of_the_week_and_says_of_how_much_of_it(application, client):
+    record(application, np.full((1, 9 * 1440), 600))
+    view = application.board.get("orders")
+    for hours, members in ((200, 9), (160, 1), (100, 1), (40, 1), (0, 1)):
+        view.replicas.append(ReplicaPoint(NOW - timedelta(hours=hours), members, members))
+    fill(application, capacity_per_member=5.0)
+    day = overview_of(client)["day"]
+    assert (day["static_peak_members"], day["saved_vs_static"], day["saved_over_h"]) == (2, 0.5, 160.0)
+
+
+def test_among_equals_comes_first_who_acts_and_then_who_is_late():
+    def a_group(name, state, mode="recommend", late=0):
+        return {"group": name, "state": state, "mode": mode, "day": {"records": 100, "late_records": late}}
+
+    unordered = [a_group("d", "fine"), a_group("c", "attention"), a_group("b", "attention", late=3),
+                 a_group("z", "attention", "act"), a_group("a", "acting")]  # fmt: skip
+    assert "".join(g["group"] for g in sorted(unordered, key=urgency)) == "zbcad"
+
+
+def test_the_rules_shadow_has_no_value_where_arrivals_are_not_known(application, client):
+    known = np.ones((1, 1440), dtype=bool)
+    known[0, -40:-20] = False
+    record(application, np.full((1, 1440), 600), known)
+    fill(application, capacity_per_member=5.0)
+    view = application.board.get("orders")
+    view.replicas.extend(ReplicaPoint(NOW - timedelta(minutes=m), 2, 2) for m in (60, 1))
+    points = client.get("/v1/groups/orders/series?name=replicas").json()["points"]
+    at = {p["at"][11:16]: p["reactive"] for p in points}
+    assert at["08:21"] is None, "the first minute that nothing is known of"
+    assert at["08:41"] == 3 and at["08:00"] == 3

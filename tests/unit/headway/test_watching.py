@@ -45,13 +45,13 @@ def shown(document, width, **more):
 def test_it_fits_and_says_what_comes_next(filled, width):
     text = shown(overview(filled, NOW), width, selected=1)
     assert max(len(line) for line in text.splitlines()) <= width
-    assert "2 → 3 now: q95 is 40 records/s" in " ".join(text.split())
+    assert "2 → 3 members now: q95 is 40 records/s" in " ".join(text.split())
     assert "1/2/3" in text and "bound by partition orders:1" in " ".join(text.split())
 
 
 def test_not_yet_says_when_and_an_old_look_says_why(filled):
     text = " ".join(shown(overview(filled, NOW), 160, selected=0, trouble="not up to date since 9 s").split())
-    assert "no forecast yet: 1 of 24 hours is recorded; possible from Tue 06 Jan 08:00" in text
+    assert "no forecast yet: 1 of 24 hours is recorded; possible from Tue 6 Jan 08:00" in text
     assert "not up to date since 9 s" in text
 
 
