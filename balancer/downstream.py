@@ -157,7 +157,7 @@ def sample_of(
     """
     states = snapshot.partitions.values()
     rates = [p.consumption_rate for p in states if p.consumption_rate is not None]
-    lag, covered = snapshot.lag
+    _, covered = snapshot.lag
     if lag_before is None or not rates or len(rates) < len(states) or covered < 1:
         return None
     working = snapshot.working if snapshot.members else snapshot.replicas or 0
@@ -167,7 +167,7 @@ def sample_of(
         at=snapshot.at,
         working=working,
         rate=rate,
-        saturated=min(lag, lag_before) >= max(rate * max(SPARE_S, backlog_s), 1.0),
+        saturated=min(snapshot.backlog, lag_before) >= max(rate * max(SPARE_S, backlog_s), 1.0),
         settled=working == working_before if snapshot.members else is_settled,
         partition_bound=len(states) > 1 and busiest >= NEARLY_ALL * capacity,
     )

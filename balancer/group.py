@@ -66,6 +66,8 @@ class PartitionState:
     arrival_rate: float | None
     consumption_rate: float | None = None
     why: str | None = None
+    is_stuck: bool = False
+    """Its commit stands still while the group works elsewhere: no number of members works its lag off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,11 @@ class GroupSnapshot:
         """Sum of the known lags (records), and the share of partitions that it covers."""
         known = [p.lag for p in self.partitions.values() if p.lag is not None]
         return sum(known), len(known) / len(self.partitions) if self.partitions else 0.0
+
+    @property
+    def backlog(self) -> int:
+        """Sum of the known lags (records) that members can work off: without those of stuck partitions."""
+        return sum(p.lag for p in self.partitions.values() if p.lag is not None and not p.is_stuck)
 
     @property
     def arrival_rate(self) -> tuple[float, float]:

@@ -41,7 +41,7 @@ class PlannerMemory:
     downstream: DownstreamState = field(default_factory=DownstreamState)
     last_good: int | None = None
     last_lag: int | None = None
-    """Records that waited at the last minute; None while that is not known."""
+    """Backlog at the last minute; None while that is not known."""
     last_working: int | None = None
     """Members that worked then."""
 

@@ -111,8 +111,8 @@ def plan(
     assert policy.capacity_per_member is not None and snapshot.replicas is not None
     capacity, requested = policy.capacity_per_member, snapshot.replicas
     rate, rate_known = snapshot.arrival_rate
-    lag, lag_known = snapshot.lag
-    memory = _gain(memory, snapshot, policy, capacity, lag if lag_known == 1 else None, now, rate)
+    _, lag_known = snapshot.lag
+    memory = _gain(memory, snapshot, policy, capacity, snapshot.backlog if lag_known == 1 else None, now, rate)
     trusted, distrust, careful = judge_forecast(forecast, snapshot, now)
     if min(rate_known, lag_known) < 1:
         careful.append(f"{min(rate_known, lag_known):.0%} of the partitions are known; no member is given up meanwhile")
@@ -223,9 +223,9 @@ def plan(
 
 def _backlog(snapshot: GroupSnapshot, policy: ScalingPolicy, capacity: float, lead_s: float) -> float:
     """Return the known records that wait, without those of partitions that members cannot work off faster."""
-    waiting = [(p.lag, p.arrival_rate or 0.0) for p in snapshot.partitions.values() if p.lag]
-    if not waiting or not policy.cap_at_partitions:
-        return float(sum(lag for lag, _ in waiting))
+    if not snapshot.backlog or not policy.cap_at_partitions:
+        return float(snapshot.backlog)
+    waiting = [(p.lag, p.arrival_rate or 0.0) for p in snapshot.partitions.values() if p.lag and not p.is_stuck]
     lag, rate = np.array(waiting, dtype=float).T
     return drainable(lag, rate, max([capacity, *(m.capacity or 0.0 for m in snapshot.members)]), lead_s)
 
@@ -244,11 +244,11 @@ def _gain(
     snapshot: GroupSnapshot,
     policy: ScalingPolicy,
     capacity: float,
-    lag: int | None,
+    backlog: int | None,
     now: datetime,
     rate: float,
 ) -> PlannerMemory:
-    """Take in, once a minute, rate and lag, and what the members achieved under a backlog."""
+    """Take in, once a minute, rate and backlog, and what the members achieved under a backlog."""
     if memory.has_seen(now):
         return memory
     grace = policy.expected_lead_time + policy.pause + timedelta(minutes=1)
@@ -261,7 +261,7 @@ def _gain(
         memory,
         downstream=memory.downstream if sample is None else downstream.observe(memory.downstream, sample),
         rates=memory.rates_with(now, rate),
-        last_lag=lag,
+        last_lag=backlog,
         last_working=snapshot.working if snapshot.members else None,
     )
 

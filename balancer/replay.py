@@ -250,7 +250,8 @@ def _snapshot_to_json(snapshot: GroupSnapshot) -> Json:
             for m in snapshot.members
         ],
         "partitions": [
-            [str(tp), s.lag, s.arrival_rate, s.consumption_rate, s.why] for tp, s in snapshot.partitions.items()
+            [str(tp), s.lag, s.arrival_rate, s.consumption_rate, s.why, s.is_stuck]
+            for tp, s in snapshot.partitions.items()
         ],
         "protocol": snapshot.protocol.value,
         "generation": snapshot.generation,
@@ -266,10 +267,7 @@ def _snapshot_from_json(value: Mapping[str, Any]) -> GroupSnapshot:
         tuple(
             Member(id, tuple(TopicPartition.parse(p) for p in owned), *rest) for id, owned, *rest in value["members"]
         ),
-        {
-            TopicPartition.parse(tp): PartitionState(lag, arrival, consumed, why)
-            for tp, lag, arrival, consumed, why in value["partitions"]
-        },
+        {TopicPartition.parse(tp): PartitionState(*state) for tp, *state in value["partitions"]},
         GroupProtocol(value["protocol"]),
         value["generation"],
         {TopicPartition.parse(tp): rack for tp, rack in value.get("racks", {}).items()},

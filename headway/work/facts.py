@@ -40,7 +40,7 @@ def recorded_states(
     Notes
     -----
     What is not known now is the last good value while it is young enough, then None with the reason: an outage of the
-    source is neither zero lag nor zero traffic. A partition that is stuck on one record says so in ``why``.
+    source is neither zero lag nor zero traffic. A partition that is stuck on one record says so, and why.
     """
     found: dict[TopicPartition, PartitionState] = {}
     for topic in topics:
@@ -73,6 +73,7 @@ def recorded_states(
                 arrival_rate=rate,
                 consumption_rate=_rate(consumed[p], c[p], rate_steps, step_s),
                 why=why,
+                is_stuck=judged[p] is Condition.STUCK,
             )
     return found
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from balancer.actuators.board import Posted, ScalerBoard
 from balancer.actuators.keda import externalscaler_pb2 as pb
 from balancer.actuators.keda import externalscaler_pb2_grpc as rpc
-from balancer.actuators.keda.server import METRIC, ScalerTls, serve_scaler
+from balancer.actuators.keda.server import METRIC, STREAMS, ScalerTls, serve_scaler
 from balancer.errors import TargetRefused
 from forecaster.topics import GroupId
 from tests.peers.certificates import certificates
@@ -63,6 +63,19 @@ def test_c2_c13_the_spec_is_static_and_needs_nothing(bed):
     for ref in (REF, pb.ScaledObjectRef(name="unknown"), pb.ScaledObjectRef()):
         (spec,) = bed.stub.GetMetricSpec(ref, timeout=60).metricSpecs
         assert (spec.metricName, spec.targetSize, spec.targetSizeFloat) == (METRIC, 1, 1.0)
+
+
+def test_c14_polls_are_answered_however_many_triggers_wait_for_a_push(bed):
+    bed.board.scale(ORDERS, 7, NOON)
+    streams = [bed.stub.StreamIsActive(REF, timeout=120) for _ in range(STREAMS + 1)]
+    held = streams[:STREAMS]
+    assert all(next(stream).result for stream in held)
+    with pytest.raises(grpc.RpcError) as refused:
+        next(streams[-1])
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert bed.metrics().metricValue == 7
+    for stream in held:
+        stream.cancel()
 
 
 @given(replicas=st.integers(0, 10**15))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from forecaster.topics import GroupId
 
 METRIC = "headway-replicas"
 STREAM_WAIT_S = 1.0
+
+STREAMS = 256
+"""Triggers that may wait for a push at once. Each holds a thread: one more is refused, so that polls always find one,
+for KEDA sets them no deadline."""
+POLLS = 32
+"""Threads for everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class ScalerService(rpc.ExternalScalerServicer):
 
     def __init__(self, board: ScalerBoard, now: Callable[[], datetime]) -> None:
         self._board, self._now = board, now
+        self._streams = threading.Semaphore(STREAMS)
 
     def GetMetricSpec(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
         """Return the one static spec."""
@@ -83,7 +91,18 @@ class ScalerService(rpc.ExternalScalerServicer):
 
     def StreamIsActive(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
         """Push activity as soon as it changes; silent while it is not known."""
-        group, last = _group(request), None
+        if not self._streams.acquire(blocking=False):
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{STREAMS} triggers wait for a push already; use `type: external` (polled) for this one",
+            )
+        try:
+            yield from self._activity(_group(request), context)
+        finally:
+            self._streams.release()
+
+    def _activity(self, group: GroupId, context: Any) -> Iterator[Any]:
+        last = None
         for _ in self._board.changes(STREAM_WAIT_S):
             if not context.is_active():
                 return
@@ -123,7 +142,7 @@ def serve_scaler(
         If the port is taken or the TLS files cannot be read.
     """
     server = grpc.server(
-        futures.ThreadPoolExecutor(max_workers=32, thread_name_prefix="scaler"),
+        futures.ThreadPoolExecutor(max_workers=STREAMS + POLLS, thread_name_prefix="scaler"),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 * 1024)],
     )
     rpc.add_ExternalScalerServicer_to_server(ScalerService(board, now), server)

@@ -276,6 +276,13 @@ def test_b23_pods_that_are_not_ready_or_terminating_are_told_apart(act, deployed
     assert states[first].ready
     assert (states[second].ready, states[second].waiting, states[second].restarts) == (False, "CrashLoopBackOff", 4)
     assert actuator.not_ready(ORDERS) == f"{second} (CrashLoopBackOff, 4 restarts)"
+    cluster.merge(f"{path}/{second}", {"metadata": {"finalizers": ["headway.test/held"]}})
+    cluster("DELETE", f"{path}/{second}")  # as a rolling update does: its successor is there before it is gone
+    wait_for(lambda: len(_names(actuator)) == 3)
+    assert {p.name for p in actuator.pods(ORDERS) if p.terminating} == {second}
+    assert second not in actuator.not_ready(ORDERS)
+    assert actuator.current(ORDERS) == 2
+    cluster.merge(f"{path}/{second}", {"metadata": {"finalizers": None}})
 
 
 def test_the_deletion_cost_is_the_lowest_there_is(cluster, act, deployed):

@@ -85,7 +85,7 @@ def test_a_share_group_is_a_share_group_and_not_an_empty_one(kafka: Kafka, make_
         assert observer.observe(GroupId(f"s-{topic}")).protocol is GroupProtocol.SHARE
 
 
-def test_a_group_that_nobody_has_is_unknown_and_a_cluster_that_is_away_is_an_error(kafka: Kafka) -> None:
+def test_k46_a_group_that_nobody_has_is_unknown_and_a_cluster_that_is_away_is_an_error(kafka: Kafka) -> None:
     seen = KafkaGroupObserver({"bootstrap.servers": kafka.bootstrap}).observe(GroupId("nobody"))
     assert (seen.protocol, seen.members, seen.replicas) == (GroupProtocol.UNKNOWN, (), None)
     away = KafkaGroupObserver({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=1)

@@ -55,6 +55,7 @@ def forecast(rates: list[float], partitions: int = 1, origin: datetime = NOW) ->
 
 
 POOL = replace(POLICY, cap_at_partitions=False)
+EAGER = Knobs(dwell=timedelta(minutes=5), price_h=0.0)
 rates_of_a_day = st.lists(st.floats(0, 400), min_size=12, max_size=72)
 
 
@@ -190,6 +191,35 @@ def test_b17_the_cap_at_partitions_is_a_policy_and_on_unless_told_otherwise() ->
     assert ScalingPolicy(capacity_per_member=10.0).cap_at_partitions
     assert capped.replicas == 3
     assert pooled.replicas > 10, "as a share group or a pool of jobs needs them"
+
+
+def test_b23_pods_of_a_rolling_update_beside_those_asked_for_change_no_plan() -> None:
+    """Each new pod joins before an old one leaves: what is asked for counts, and not what happens to live."""
+    ahead = forecast([30.0] * 72, 12)
+    usual = plan(snapshot(6, 30.0, 0, 12, 6), ahead, POOL, NOW).plan
+    for living in (7, 9, 12):
+        assert plan(snapshot(6, 30.0, 0, 12, living), ahead, POOL, NOW).plan.replicas == usual.replicas
+
+
+@pytest.mark.parametrize("policy", [POLICY, POOL])
+def test_a13_what_waits_behind_a_stuck_record_asks_for_nobody_and_forbids_no_fall(policy: ScalingPolicy) -> None:
+    memory, sizes, at = None, {}, NOW
+    for stuck in (None, TopicPartition("orders", 3)):
+        memory, current, at = None, 12, NOW
+        for minute in range(30):
+            seen = replace(snapshot(current, 36.0, 0, 12, current), at=at)
+            if stuck is not None:  # its lag grows by what arrives, for hours already
+                behind = PartitionState(100_000 + 180 * minute, 3.0, 0.0, "stuck: …", is_stuck=True)
+                seen = replace(seen, partitions={**seen.partitions, stuck: behind})
+            planned = plan(seen, forecast([36.0] * 72, 12, at), policy, at, knobs=EAGER, memory=memory)
+            memory, current, at = planned.memory, planned.plan.replicas, at + timedelta(minutes=1)
+            assert not any("drain" in reason or "downstream" in reason for reason in planned.plan.reasons)
+        sizes[stuck] = current
+    assert len(set(sizes.values())) == 1 and current < 12
+    waiting = replace(seen, partitions={p: replace(s, is_stuck=False) for p, s in seen.partitions.items()})
+    drained = plan(waiting, forecast([36.0] * 72, 12, at), policy, at, knobs=EAGER, memory=memory).plan
+    # the same lag where it is no stuck record's; of a partition that one member owns no more members make it less
+    assert (drained.replicas > current) is not policy.cap_at_partitions
 
 
 def test_b33_a_backlog_that_drains_by_itself_adds_nobody() -> None:

@@ -54,7 +54,7 @@ def some_inputs(seed: int) -> Inputs:
         Member(f"m{m}", tuple(owned[m::3]), ready=bool(rng.random() > 0.1), rack=None) for m in range(min(3, count))
     )
     states = {
-        tp: PartitionState(int(rng.integers(0, 900)), float(rng.gamma(2.0, 20.0)), None, None)
+        tp: PartitionState(int(rng.integers(0, 900)), float(rng.gamma(2.0, 20.0)), None, None, bool(rng.random() < 0.2))
         if rng.random() > 0.1
         else PartitionState(None, None, None, "not read")
         for tp in owned

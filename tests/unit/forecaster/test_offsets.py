@@ -50,9 +50,15 @@ def test_a4_k1_k3_no_commit_is_one_explicit_rule_per_reset_mode() -> None:
     assert "never committed" in Why(why[0]).text
 
 
-def test_a5_empty_partitions_contribute_nothing_whatever_the_rule() -> None:
-    for reset in Reset:
-        assert lag(look(7, 7, None), reset) == 0
+@pytest.mark.parametrize("reset", Reset)
+def test_a5_empty_partitions_contribute_nothing_whatever_the_rule(reset: Reset) -> None:
+    """A hundred partitions: forty empty ones (half of them trimmed) without a commit, sixty read to their ends."""
+    ends = np.arange(100) * 37
+    starts = np.where(np.arange(100) < 40, ends, 0)
+    commits = {"g": (np.where(np.arange(100) < 40, 0, ends), np.arange(100) >= 40)}
+    hundred = TopicLook(np.zeros(100), starts, ends, np.ones(100, bool), np.full(100, NO_EPOCH), None, commits)
+    values, known, _ = hundred.lag("g", reset)
+    assert total(values, known) == (0, 1.0)
 
 
 def test_a7_k13_lag_is_never_negative() -> None:

@@ -60,7 +60,9 @@ def test_a13_a_stuck_partition_says_so_and_a_commit_beyond_the_end_too() -> None
         committed=[[1, 1, 1], [50, 100, 150], [900, 900, 900]],
         end_offset=[[101, 151, 201], [59, 109, 159], [5, 10, 15]],
     )
-    whys = [s.why for s in recorded_states(kept, GROUP, ["orders"], NOW).values()]
+    states = recorded_states(kept, GROUP, ["orders"], NOW)
+    assert [s.is_stuck for s in states.values()] == [True, False, False]
+    whys = [s.why for s in states.values()]
     assert whys[0] is not None
     assert whys[0].startswith("stuck: its commit stands still")
     assert whys[1] is None

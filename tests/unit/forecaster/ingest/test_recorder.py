@@ -124,7 +124,7 @@ def test_a18_k12_lag_grows_from_the_live_end_though_nobody_commits() -> None:
 
 def test_a6_k17_sentinels_are_none_before_any_arithmetic() -> None:
     b = Bench(resets={GROUP: Reset.EARLIEST})
-    b.cluster.commits[GROUP] = {TopicPartition("orders", 0): -1001, TopicPartition("orders", 1): -1}
+    b.cluster.commits[GROUP] = {TopicPartition("orders", 0): -1, TopicPartition("orders", 1): -1001}
     b.look(0, 29)
     b.look(0, 29)
     assert b.series("lag", 1, GROUP) == [[0], [29]]
