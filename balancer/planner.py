@@ -107,7 +107,7 @@ def plan(
     knobs = knobs or Knobs()
     wrong = what_forbids(snapshot, policy, now)
     if wrong:
-        return Planned(_hold(snapshot, memory, wrong, policy, now), memory)
+        return Planned(_hold(snapshot, memory, wrong, now), memory)
     assert policy.capacity_per_member is not None and snapshot.replicas is not None
     capacity, requested = policy.capacity_per_member, snapshot.replicas
     rate, rate_known = snapshot.arrival_rate
@@ -230,9 +230,7 @@ def _backlog(snapshot: GroupSnapshot, policy: ScalingPolicy, capacity: float, le
     return drainable(lag, rate, max([capacity, *(m.capacity or 0.0 for m in snapshot.members)]), lead_s)
 
 
-def _hold(
-    snapshot: GroupSnapshot, memory: PlannerMemory, wrong: Sequence[str], policy: ScalingPolicy, now: datetime
-) -> ScalingPlan:
+def _hold(snapshot: GroupSnapshot, memory: PlannerMemory, wrong: Sequence[str], now: datetime) -> ScalingPlan:
     there = next(n for n in (snapshot.replicas, memory.last_good, len(snapshot.members)) if n is not None)
     rate, _ = snapshot.arrival_rate
     reasons = tuple(f"hold: {why}" for why in wrong)

@@ -221,7 +221,7 @@ def _splits(
             continue
         loads = slot_loads(table, partition, peak, hot.shares, hot.samples)
         placement, too_hot = place_slots(slots, loads, room)
-        others = _others(peak, capacity, over, hours, faster_capacity)
+        others = _others(peak, capacity, hours, faster_capacity)
         start = needed_at - policy.lead
         refused = None
         if too_hot is not None:
@@ -304,9 +304,7 @@ def _forbidden(
     return brokers.veto()
 
 
-def _others(
-    peak: float, capacity: float, over: NDArray[np.bool_], hours: float, faster_capacity: float | None
-) -> dict[str, float]:
+def _others(peak: float, capacity: float, hours: float, faster_capacity: float | None) -> dict[str, float]:
     """Return what else would do, with its price in member-hours: a member that is fast enough, all the time."""
     others: dict[str, float] = {}
     if peak <= capacity:

@@ -278,7 +278,7 @@ def test_b23_pods_that_are_not_ready_or_terminating_are_told_apart(act, deployed
     assert actuator.not_ready(ORDERS) == f"{second} (CrashLoopBackOff, 4 restarts)"
     cluster.merge(f"{path}/{second}", {"metadata": {"finalizers": ["headway.test/held"]}})
     cluster("DELETE", f"{path}/{second}")  # as a rolling update does: its successor is there before it is gone
-    wait_for(lambda: len(_names(actuator)) == 3)
+    wait_for(lambda: len(actuator.pods(ORDERS)) == 3)
     assert {p.name for p in actuator.pods(ORDERS) if p.terminating} == {second}
     assert second not in actuator.not_ready(ORDERS)
     assert actuator.current(ORDERS) == 2

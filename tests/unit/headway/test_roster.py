@@ -176,13 +176,12 @@ def test_the_file_is_read_again_only_when_it_changed(tmp_path):
 def test_stopping_waits_for_what_runs_but_not_for_ever(house):
     _, jobs, _ = house
     inside, go = threading.Event(), threading.Event()
-    jobs.on_demand("act", "orders", lambda: str(inside.set() or go.wait(30)))
+    jobs.on_demand("act", "orders", lambda: str(inside.set() or go.wait(120)))
     thread = threading.Thread(target=jobs.run_now, args=("act", "orders"))
     thread.start()
     assert inside.wait(60)
-    began = time.monotonic()
     assert jobs.stop(timedelta(seconds=0.2)) == ("act:orders",)
-    assert time.monotonic() - began < 25
+    assert thread.is_alive(), "stopping waited for it to the end"
     go.set()
     thread.join(60)
     assert jobs.stop(timedelta(seconds=5)) == ()
