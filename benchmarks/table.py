@@ -15,6 +15,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+DEMO = "<!-- demo -->", "<!-- /demo -->"
+POLICIES = {
+    "headway": "**Headway**",
+    "rate_reactive": "rule on the rate, tuned on the weeks before",
+    "keda_lag": "rule on the lag, as KEDA's, tuned too",
+    "cron_last_week": "schedule made of last week",
+    "static_peak": "sized for the peak",
+    "perfect": "who knows the future",
+}
 
 Row = tuple[str, float, str, bool]
 """What, figure, goal, whether it is met."""
@@ -300,13 +309,27 @@ def everything() -> str:
     return "\n\n".join(parts)
 
 
-def filled(text: str, table: str) -> str:
+def demo() -> str:
+    """Return the README's first table: what the demo ended with, every policy on the same arrivals."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "demo.json").read_text())["run"]["policies"]
+    lines = ["| | late | delay, p99 | member-hours | changes a day |", "|---|---:|---:|---:|---:|"]
+    for name, said in POLICIES.items():
+        of = found[name]
+        late = f"{100 * of['late_share']:.2f} %" if of["late_share"] else "0"
+        changes = f"{of['rescales_per_day']:,.1f}".removesuffix(".0")
+        lines.append(f"| {said} | {late} | {of['p99_s']:.0f} s | {of['hours']:.0f} | {changes} |")
+    return "\n".join(lines)
+
+
+def filled(text: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """Return a text with a table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    begin, end = marks
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 if __name__ == "__main__":
+    README.write_text(filled(README.read_text(), demo(), DEMO))
     for path, made in ((README, summary()), (PAGE, everything())):
         path.write_text(filled(path.read_text(), made))

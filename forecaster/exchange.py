@@ -56,7 +56,7 @@ def export_series(store: SeriesStore, topic: str, file: Path) -> Exchanged:
     Raises
     ------
     InputRefused
-        If the topic was never recorded, or the file's name has another ending.
+        If the topic was never recorded, the file's name has another ending, or the file cannot be written.
     """
     meta = store.meta(topic)
     if meta is None or meta.last_index is None or meta.first_day is None:
@@ -77,6 +77,8 @@ def export_series(store: SeriesStore, topic: str, file: Path) -> Exchanged:
                 for ending, cells in zip((_SUM, _MAX), store.read_hourly(key, hour - _HOURS_BACK, hour), strict=True):
                     rows += writer.write(key, cells, ending)
         draft.replace(file)
+    except OSError as exc:
+        raise InputRefused(f"{file}: cannot be written ({exc.strerror or exc}); make room, or write elsewhere") from exc
     finally:
         draft.unlink(missing_ok=True)
     return Exchanged(rows, len(meta.keys), meta.first_day, end_day)

@@ -20,7 +20,7 @@ from headway.application import Application
 from headway.configuration.settings import Settings, load
 from headway.demo import TOPIC, Replay, Scene, make_scene
 from headway.errors import HeadwayError
-from headway.wiring import open_application, open_forecasts
+from headway.wiring import make_state_folder, open_application, open_forecasts
 
 SAMPLE = "worldcup98_1min.csv.gz"
 ZONE = "Europe/Paris"
@@ -94,8 +94,7 @@ def running(settings: Settings, scene: Scene) -> Iterator[Replay]:
     HeadwayError
         If another demo runs over the same folder.
     """
-    folder = settings.state_folder
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_state_folder(settings)
     handle = os.open(folder / "demo.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 
@@ -59,12 +60,15 @@ def one_line(error: Exception) -> str:
     if (state := brokers_say(error)) is not None:
         return state
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        where = f"{error.filename}: " if error.filename else ""
+        remedy = "; make room, then run it again" if error.errno in _FULL else ""
+        return f"{where}{error.strerror}{remedy}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"{error.name} is not installed; pip install 'headway[{_extra_of(error.name)}]' brings it"
     return f"unexpected {type(error).__name__}: {text}; this is a fault of ours, python -X dev -m headway … shows where"
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _EXTRAS = {
     "confluent_kafka": "kafka",
     "kafka": "kafka",

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, cast
 
 from balancer.errors import BalancerError, PlanStoreUnavailable
@@ -55,8 +56,27 @@ def store_url(settings: Settings) -> Iterator[str]:
         return
     from forecaster.stores.embedded import EmbeddedServer
 
+    make_state_folder(settings)
     with EmbeddedServer(settings.state_folder / "store", maxmemory=settings.store.memory_limit) as server:
         yield server.url
+
+
+def make_state_folder(settings: Settings) -> Path:
+    """Return the folder of what must survive a restart; it is there and can be written.
+
+    Raises
+    ------
+    HeadwayError
+        If it cannot.
+    """
+    folder = settings.state_folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        remedy = "set HEADWAY_STATE, or state in headway.toml, to a folder that can be written"
+        raise HeadwayError(f"{folder}: {error.strerror}; {remedy}") from error
 
 
 def open_series(settings: Settings, url: str, clock: Clock | None = None) -> SeriesStore:

@@ -321,8 +321,11 @@ class EmbeddedServer:
 
     def _write_card(self, card: _Card) -> None:
         draft = self.folder / "server.json.new"
-        draft.write_text(json.dumps(card))
-        draft.replace(self.folder / "server.json")
+        try:
+            draft.write_text(json.dumps(card))
+            draft.replace(self.folder / "server.json")
+        except OSError as exc:
+            raise StoreRefused(f"{self.folder}: {exc.strerror}; make room there, or choose another folder") from exc
 
     def _last_words(self) -> str:
         try:

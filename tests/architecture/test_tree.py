@@ -60,8 +60,9 @@ def test_the_map_names_only_rooms_that_are_there_and_every_room():
 
 
 def test_readme_and_page_show_the_kept_figures():
-    from benchmarks.table import PAGE, README, everything, filled, summary
+    from benchmarks.table import DEMO, PAGE, README, demo, everything, filled, summary
 
     for path, table in ((README, summary()), (PAGE, everything())):
         text = path.read_text()
         assert filled(text, table) == text, "say python -m benchmarks.table"
+    assert filled(README.read_text(), demo(), DEMO) == README.read_text(), "say python -m benchmarks.table"

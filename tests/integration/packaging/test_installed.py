@@ -17,6 +17,7 @@ import tarfile
 import time
 import urllib.request
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,28 @@ def steps(stage):
     return lines[starts[stage] : [*starts[1:], len(lines)][stage]]
 
 
+def left_out(path):
+    """Return whether ``.dockerignore`` keeps a path out of the build; the last rule that fits decides."""
+    out = False
+    for rule in (ROOT / ".dockerignore").read_text().split():
+        pattern = rule.removeprefix("!").split("/")
+        anywhere, pattern = pattern[0] == "**", [part for part in pattern if part != "**"]
+        for place in (path, *path.parents):  # a star goes no further than a slash
+            parts = place.parts[-len(pattern) :] if anywhere else place.parts
+            if len(parts) == len(pattern) and all(map(fnmatch, parts, pattern)):
+                out = not rule.startswith("!")
+    return out
+
+
+def test_the_build_sees_no_secret_and_nothing_that_it_does_not_need():
+    secrets = ("token.read", "write_token", "tls.key", "headway.toml")
+    for name in (*secrets, ".venv/bin/python", "tests/conftest.py", ".git/HEAD", "balancer/__pycache__/plan.pyc"):
+        assert left_out(Path(name)), name
+    for name in ("pyproject.toml", "headway/page/index.html", "data/README.md", "deploy/base/headway.toml"):
+        assert not left_out(Path(name)), name
+    assert not left_out(next((ROOT / "models" / "shipped").rglob("card.json")).relative_to(ROOT))
+
+
 def public_python():
     """Return a Python that every user of this machine may run, or None."""
     for candidate in (sys.executable, "/usr/bin/python3"):
@@ -144,7 +167,9 @@ def image(source, tmp_path_factory):
             *names, target = text.split()
             for name in names:
                 if name == ".":
-                    shutil.copytree(source, work, dirs_exist_ok=True)
+                    for file in (p for p in source.rglob("*") if p.is_file() and not left_out(p.relative_to(source))):
+                        (work / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copy2(file, work / file.relative_to(source))
                 else:
                     (work / target).mkdir(parents=True, exist_ok=True)
                     shutil.copy2(source / name, work / target)
@@ -208,6 +233,8 @@ def test_compose_gives_settings_that_are_known_and_one_image(tmp_path):
     for service in services.values():
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
+        # a process without rights cannot change its user: it must begin as nobody
+        assert service.get("user") or ("build" in service and ["USER", str(NOBODY)] in steps(1))
     deployment = next(yaml.safe_load_all((ROOT / "deploy" / "base" / "deployment.yaml").read_text()))
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == services["headway"]["image"]
     given = {k: v for k, v in services["headway"]["environment"].items() if k.startswith("HEADWAY_")}

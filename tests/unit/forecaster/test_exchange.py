@@ -157,3 +157,15 @@ def test_rows_in_any_order_and_over_years(tmp_path: Path) -> None:
     assert import_series(store, "orders", written(tmp_path, *lines)).rows == 2
     old = int(pd.Timestamp("1998-05-01T00:00Z").timestamp()) // 60
     assert store.read(ARRIVALS, old, old + 1).values.tolist() == [[3]]
+
+
+def test_a_full_disk_is_said_with_the_file_and_leaves_none(
+    store: MemorySeriesStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    with pytest.raises(InputRefused, match=r"o\.csv: cannot be written \(No space left on device\); make room"):
+        export_series(store, "orders", tmp_path / "o.csv")
+    assert list(tmp_path.iterdir()) == []

@@ -69,6 +69,7 @@ def test_help_of_a_command_starts_with_its_example(capsys):
     [
         (InputRefused("trace.csv:7: 'x' is not a number"), "headway thing: trace.csv:7: 'x' is not a number\n"),
         (PermissionError(13, "Permission denied", "/x"), "headway thing: /x: Permission denied\n"),
+        (OSError(28, "No space left on device"), "No space left on device; make room, then run it again\n"),
         (ModuleNotFoundError("no", name="bokeh.models"), "pip install 'headway[page]'"),
         (ZeroDivisionError("a\nb"), "unexpected ZeroDivisionError: a b"),
     ],

@@ -94,3 +94,13 @@ def test_a_folder_that_cannot_keep_models_is_refused_before_the_training(
 def test_a_rollback_of_an_unknown_topic_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rollback", "--topic", "orders", "--out", str(tmp_path)]) == 1
     assert "holds no model of topic 'orders'; headway train makes the first" in capsys.readouterr().err
+
+
+def test_a_state_folder_that_cannot_be_is_said_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text(ROWS)
+    monkeypatch.setenv("HEADWAY_STATE", str(tmp_path / "orders.csv" / "state"))
+    for command in (["ingest", "--input", "orders.csv", "--topic", "orders"], ["demo", "--once", "--port", "0"]):
+        assert main(command) == 1
+        assert "Not a directory; set HEADWAY_STATE, or state in headway.toml" in capsys.readouterr().err
