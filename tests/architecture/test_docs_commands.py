@@ -46,6 +46,9 @@ def test_the_terminal_takes_it(page, line):
     asked = {w.partition("=")[0] for w in rest if w.startswith("--")} - {"--help"}
     assert asked <= known, f"{page.name}: {line}: no option {asked - known}"
     assert context.info_name == words[0]
+    if asked:  # not a command's bare name in running text
+        needed = {o for p in command.params if p.required and p.param_type_name == "option" for o in p.opts}
+        assert needed <= asked, f"{page.name}: {line} does not run without {needed - asked}"
 
 
 def test_there_are_many():
