@@ -268,9 +268,12 @@ def _watched(
     load.over.set()
     ended = time.monotonic()
     children = process.children(recursive=True)
+    commands = {p.pid: " ".join(p.cmdline()) for p in children}
     serve.send_signal(signal.SIGTERM)
     code = serve.wait(60)
-    stopped_s, left = time.monotonic() - ended, [p.pid for p in children if p.is_running()]
+    stopped_s = time.monotonic() - ended
+    # a helper process of Python's own ends when it sees that its parent has gone: that takes an instant
+    _, left = psutil.wait_procs(children, 10)
     load.join(20)
     return {
         "seconds": seconds,
@@ -286,6 +289,7 @@ def _watched(
         "exit_code": code,
         "stopped_s": stopped_s,
         "left_behind": len(left),
+        "left_behind_commands": [commands[p.pid] for p in left],
     }
 
 
