@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import shutil
 import signal
@@ -363,6 +364,18 @@ def _warm(bootstrap: str, topic: str) -> None:
 
     until(answers, 60)
     consumer.close()
+
+
+def serve_from(config: Path) -> subprocess.Popen[bytes]:
+    """Start ``headway serve`` beside its settings, where its workers' handlers lie too; its log is ``serve.log``."""
+    with (config.parent / "serve.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "headway", "serve", "--config", str(config)],
+            cwd=config.parent,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=log,
+        )
 
 
 def until(is_so: Callable[[], bool], within_s: float, else_say: Callable[[], str] = lambda: "") -> float:

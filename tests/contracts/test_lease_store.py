@@ -269,12 +269,16 @@ def test_a_dead_owner_is_fenced_before_anybody_else_takes_over(bench: Bench) -> 
     assert held(store, token, b, P0) == 2
 
 
-def test_a_new_life_is_not_fenced_for_the_old_one_and_frees_its_leases_once_initialised(bench: Bench) -> None:
+def abandoned(bench: Bench) -> tuple[LeaseStore, LeaderToken]:
+    """Instance 1 held P0 and was heard of no more; a leader that came later has the floor."""
     store = bench.store
-    token = begin(store)
-    held(store, token, worker(store), P0)
+    held(store, begin(store), worker(store), P0)
     bench.pass_time(601)
-    token = lead(store)
+    return store, lead(store)
+
+
+def test_a_new_life_is_not_fenced_for_the_old_one_and_frees_its_leases_once_initialised(bench: Bench) -> None:
+    store, token = abandoned(bench)
     later = store.claim(1, "bb", TTL, PROFILE)
     assert store.begin_fence(token, 1) == (0, ())
     assert store.supersede(token, 1) == ()
@@ -284,11 +288,7 @@ def test_a_new_life_is_not_fenced_for_the_old_one_and_frees_its_leases_once_init
 
 
 def test_a_planner_that_wakes_late_frees_only_what_it_fenced(bench: Bench) -> None:
-    store = bench.store
-    token = begin(store)
-    held(store, token, worker(store), P0)
-    bench.pass_time(601)
-    token = lead(store)
+    store, token = abandoned(bench)
     number, _ = store.begin_fence(token, 1)
     assert store.end_fence(token, 1, number) == (P0,)
     held(store, token, worker(store, 1, "bb"), P1)
@@ -300,11 +300,7 @@ def test_a_planner_that_wakes_late_frees_only_what_it_fenced(bench: Bench) -> No
 
 
 def test_nobody_begins_anew_while_the_earlier_life_is_being_fenced(bench: Bench) -> None:
-    store = bench.store
-    token = begin(store)
-    held(store, token, worker(store), P0)
-    bench.pass_time(601)
-    token = lead(store)
+    store, token = abandoned(bench)
     number, _ = store.begin_fence(token, 1)
     with pytest.raises(InstanceTaken, match="instance 1 is taken until its earlier life is fenced"):
         store.claim(1, "bb", TTL, PROFILE)

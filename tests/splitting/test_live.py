@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import textwrap
 import urllib.request
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from balancer.routing.hashing import murmur2
-from tests.chaos.bed import ROOT, until
+from tests.chaos.bed import serve_from, until
 from tests.peers.kafka import Kafka, free_ports
 from tests.splitting.bed import Bed
 
@@ -93,14 +91,7 @@ class Live:
                 capacity=capacity,
             )
         )  # fmt: skip
-        with (self.bed.folder / "serve.log").open("ab") as log:
-            self.bed.processes["serve"] = subprocess.Popen(
-                [sys.executable, "-m", "headway", "serve", "--config", str(self.config)],
-                cwd=self.bed.folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdout=log,
-                stderr=log,
-            )
+        self.bed.processes["serve"] = serve_from(self.config)
 
     def proposals(self) -> list[dict[str, Any]]:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.bed import ROOT, Bed, until
+from tests.chaos.bed import ROOT, Bed, serve_from, until
 from tests.peers.kafka import Kafka, free_ports
 
 pytestmark = [
@@ -83,14 +83,7 @@ class Served:
         (bed.folder / "app.py").write_text(textwrap.dedent(APP))
 
     def serve(self) -> None:
-        with (self.bed.folder / "serve.log").open("ab") as log:
-            self.bed.processes["serve"] = subprocess.Popen(
-                [sys.executable, "-m", "headway", "serve", "--config", str(self.config)],
-                cwd=self.bed.folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdout=log,
-                stderr=log,
-            )
+        self.bed.processes["serve"] = serve_from(self.config)
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/groups/{self.bed.group}/{path}", timeout=10) as r:

@@ -222,6 +222,11 @@ class Group:
             if table.transitions:
                 self.store.close_gates(self.world.topic, self.name, table.epoch)
 
+    def read_all(self) -> None:
+        """Read what there is, as far as the gates let."""
+        for partition in range(len(self.world.logs)):
+            self.read(partition, 100)
+
     def read(self, partition: int, most: int) -> None:
         if self.table is None:
             return

@@ -62,8 +62,7 @@ class Desk:
             self.now += 0.05
             producer.hear()
             group.look()
-            for partition in range(len(self.world.logs)):
-                group.read(partition, 100)
+            group.read_all()
             self.leader.step()
 
 
@@ -154,8 +153,7 @@ def test_another_leader_resumes_where_the_first_one_ended():
     for _ in range(6):
         desk.leader.step()
         group.look()
-        for partition in range(len(desk.world.logs)):
-            group.read(partition, 100)
+        group.read_all()
     assert desk.leader.table.transitions == () and desk.leader.table.moved
     old._led_until = desk.now + 100  # it believes that it still leads
     with pytest.raises(LeaderSuperseded):
@@ -187,8 +185,7 @@ def with_a_lane():
     for _ in range(10):
         producer.hear()
         group.look()
-        for partition in range(len(desk.world.logs)):
-            group.read(partition, 100)
+        group.read_all()
         desk.leader.step()
     assert desk.state().state == "done"
     lane = desk.leader.table.lanes_of(0)[0]
@@ -222,8 +219,7 @@ def test_a_merge_holds_nothing_while_its_lane_lags():
         producer.hear()
         desk.leader.step()
         assert not desk.leader.table.held_slots()
-    for partition in range(len(desk.world.logs)):
-        group.read(partition, 100)
+    group.read_all()
     desk.leader.step()
     assert desk.leader.table.held_slots()
     desk.play(producer, group)
@@ -372,8 +368,7 @@ def drain(desk, group):
     for _ in range(4):
         desk.now += 1
         group.look()
-        for partition in range(len(desk.world.logs)):
-            group.read(partition, 100)
+        group.read_all()
         desk.leader.step()
 
 
