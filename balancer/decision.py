@@ -24,10 +24,13 @@ Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 TICK_S = 60.0
+"""Between two decisions: what is not asked for now is asked for so much later."""
 GUARD_S = 30.0
+"""What is asked for now must serve until so long after what the next tick asks for works."""
 EDGE_SHARE = 0.85
 """Share of the next cell that counts at once: a step (a shop that opens) is no ramp, and its mean comes too late."""
 REACTIVE_DRAIN_S = 120.0
+"""Where no forecast is trusted, a backlog is to be gone within so long, as the reactive rivals have it."""
 ACTIVATION_RECORDS = 0.5
 """Fewer expected records than this in a cell need nobody, where zero members are allowed."""
 

@@ -23,10 +23,15 @@ Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 _WIDTHS_S = (300,) * 6 + (600,) * 3 + (1200,) * 6 + (2700,) * 4
+"""Half an hour in fives of minutes, another in tens, two hours in twenties, three in three quarters: six hours."""
 _NEAR_TAIL_S = 480.0
+"""Beyond the lead time the near level holds for so long."""
 _FADE_S = 1500.0
+"""Then it falls towards the far level: by all but 1/e in so long."""
 _CORRECTED_CELLS = 3
+"""The cells after the first that take the online correction whole; the reach of a usual lead time."""
 _CORRECTION_FADE_CELLS = 6.0
+"""Beyond them it falls by all but 1/e in so many cells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,9 +35,10 @@ from forecaster.stores.base import SeriesKey, Tick
 from forecaster.synthetic import Generated, Traffic, generate
 from forecaster.timegrid import TimeGrid
 from headway.application import Application
+from headway.assembly import assemble
 from headway.configuration.settings import Settings
 from headway.status import logs
-from headway.wiring import assemble, open_application
+from headway.wiring import open_application
 from headway.work.children import Children
 from headway.work.jobs import Jobs
 

@@ -12,6 +12,7 @@ import numpy as np
 from balancer.rivals.window import HighestWithin
 from balancer.simulator.batch import SLOT_S, Floats, Integers, Seen
 
+# The defaults of Flink's Kubernetes operator (job.autoscaler.*), in seconds and shares.
 CATCH_UP_S = 1800.0
 RESTART_S = 300.0
 WINDOW_S = 900.0

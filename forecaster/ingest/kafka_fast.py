@@ -15,7 +15,7 @@ from kafka import TopicPartition as Wire
 from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError
 
-from forecaster.ingest.kafka import Answer, BulkReader, Properties, TopicInfo, closing
+from forecaster.ingest.kafka_reader import Answer, BulkReader, Properties, TopicInfo, closing
 from forecaster.topics import GroupId, TopicPartition
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it logs whole configurations; errors reach us as exceptions
@@ -88,7 +88,7 @@ class _Client(KafkaAdminClient):
 
 
 class FastReader:
-    """The :class:`forecaster.ingest.kafka.BulkReader` of kafka-python.
+    """The :class:`forecaster.ingest.kafka_reader.BulkReader` of kafka-python.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition as Wire
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from forecaster.errors import SourceError
-from forecaster.ingest.kafka import Answer, Properties, TopicInfo, refused, unavailable
+from forecaster.ingest.kafka_reader import Answer, Properties, TopicInfo, refused, unavailable
 from forecaster.topics import GroupId, TopicPartition
 
 _REFUSALS = (
@@ -47,7 +47,7 @@ _ANY_TOPIC = "__consumer_offsets"
 
 
 class FullReader:
-    """The :class:`forecaster.ingest.kafka.BulkReader` of confluent-kafka; connects at the first read."""
+    """The :class:`forecaster.ingest.kafka_reader.BulkReader` of confluent-kafka; connects at the first read."""
 
     def __init__(self, properties: Properties, timeout_s: float) -> None:
         self._properties, self._timeout_s = properties, timeout_s

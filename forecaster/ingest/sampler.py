@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as Wire
 
 from forecaster.errors import SourceUnavailable
 from forecaster.ingest.bias import RecordShare
-from forecaster.ingest.kafka import Properties, names
+from forecaster.ingest.kafka_reader import Properties, names
 from forecaster.topics import TopicPartition
 
 PARTITIONS_AT_ONCE = 50

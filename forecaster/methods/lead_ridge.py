@@ -24,12 +24,18 @@ LEADS = (1, 2, 3, 5, 8, 12, 18, 25, 35, 45, 60, 90, 120, 180, 240, 300, 358)
 LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
 STEP_MINUTES = 5
 STEPS = 72
+"""Of the answer: six hours."""
 _SMOOTH = 9
+"""Minutes around an instant of an earlier day whose mean is looked at."""
 _SPACING = 5
+"""Minutes between two origins that are learned from."""
 _RIDGE = 1e-4
+"""Penalty of a coefficient, for each origin."""
 _LONGEST_RECENT = 60
+"""Minutes that the longest recent mean looks back."""
 _OCTAVES = 24
 _OCTAVES_BELOW = 8
+"""Residuals have a spread for each size of the rate: octaves of the scale's unit, so many of them below one."""
 _BELIEF_ROWS = 100
 """Residuals that an octave must have for its own spread to count as much as that of all."""
 

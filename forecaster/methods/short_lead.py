@@ -28,14 +28,20 @@ from forecaster.series import ArrivalSeries
 Floats = NDArray[np.float64]
 
 REACH_S = 3600
+"""How far it looks ahead."""
 _KNOTS_S = (60, 120, 300, 600, 900, 1800, 2700, 3600)
+"""Leads that are learned; what lies between is drawn between."""
 _SEEN_DAYS = 8.25  # what features look back on, at forecast
 _REPLAY_DAYS = 3
 _REPLAY_GAP_S = 600
 _REPLAY_POINTS = 24_000
+"""Its own errors are learned on so many last days, one origin in so long, and at most so many points."""
 _OWN_ROWS = 24
+"""Fewer partitions have errors of their own."""
 _SOME_ROWS = 24
+"""Of more, so many stand for all."""
 _MOST_ROWS = 64
+"""Partitions that are learned from; of more, so many are drawn."""
 
 
 class ShortLead(BaseEstimator):  # type: ignore[misc,unused-ignore]

@@ -35,9 +35,10 @@ def run(
     from contextlib import ExitStack
 
     from balancer.actuators.board import ScalerBoard
+    from headway.assembly import assemble
     from headway.configuration.settings import load
     from headway.errors import SettingsRefused, UnknownGroup
-    from headway.wiring import assemble, open_application, opener
+    from headway.wiring import open_application, opener
     from headway.work.jobs import NAMES
 
     if name not in NAMES:

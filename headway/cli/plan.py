@@ -176,9 +176,10 @@ def _live(group: str, config: Path | None) -> dict[str, Any]:
     from contextlib import ExitStack
 
     from balancer.actuators.board import ScalerBoard
+    from headway.assembly import assemble
     from headway.configuration.settings import load
     from headway.errors import HeadwayError, UnknownGroup
-    from headway.wiring import assemble, open_application
+    from headway.wiring import open_application
 
     settings = load(config)
     if group not in settings.named_groups:

@@ -24,10 +24,11 @@ def command(config: Config = None) -> None:
 
     from headway.api.listening import Server, listen, url_of
     from headway.api.server import create_app
+    from headway.assembly import assemble
     from headway.configuration.settings import SettingsFile
     from headway.operation.scalers import open_board, open_scalers
     from headway.status import logs
-    from headway.wiring import assemble, open_application
+    from headway.wiring import open_application
     from headway.work.children import Children
     from headway.work.footprint import keep_small
 

@@ -76,7 +76,7 @@ class KafkaSettings(Section):
     @field_validator("properties", mode="before")
     @classmethod
     def _hide_secrets(cls, value: Any) -> Any:
-        from forecaster.ingest.kafka import is_secret
+        from forecaster.ingest.kafka_reader import is_secret
 
         if not isinstance(value, Mapping):
             return value

@@ -335,7 +335,7 @@ def _given(section: GroupDefaults) -> dict[str, Any]:
 
 
 def _refuse_inline_secrets(data: Mapping[str, Any], place: str) -> None:
-    from forecaster.ingest.kafka import is_secret
+    from forecaster.ingest.kafka_reader import is_secret
 
     for name, field in Settings.model_fields.items():
         section, table = field.annotation, data.get(name)

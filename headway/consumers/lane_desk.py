@@ -13,7 +13,8 @@ from balancer.splits import proposals_of
 from forecaster.forecast import Forecast, ForecastResult
 from headway.application import Application
 from headway.configuration.sections import Mode, TopicSettings
-from headway.consumers.routed_topics import PastFences, open_routes
+from headway.consumers.routed_topics import PastFences
+from headway.consumers.routes import open_routes
 from headway.consumers.splitting import SplitTender, group_view
 
 

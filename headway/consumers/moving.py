@@ -18,6 +18,7 @@ from balancer.moves.machine import ENDS
 from balancer.moves.members import instance_of
 from forecaster.topics import GroupId, TopicPartition
 from headway.configuration.settings import Settings
+from headway.consumers.routes import gate_lanes
 from headway.errors import HeadwayError, UnknownGroup, one_line
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ def open_planned_group(settings: Settings, group: str) -> PlannedGroupParts:
     from balancer.moves.founding import KafkaFounder
     from balancer.moves.kafka import PlannedGroup
     from balancer.moves.mover import Mover
-    from headway.consumers.routed_topics import gate_lanes
 
     own = settings.group(group)
     if own is None:

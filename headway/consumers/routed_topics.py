@@ -1,4 +1,4 @@
-"""Routed topics, wired from the settings: their leaders, the gates of planned groups, and what people ask for."""
+"""Routed topics, wired from the settings: their leaders, their producers, and what people ask for."""
 
 from __future__ import annotations
 
@@ -11,36 +11,21 @@ from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from balancer.routing.base import RouteStore, SplitRequest
+from balancer.routing.base import SplitRequest
 from balancer.routing.errors import RouteStoreUnavailable
 from headway.configuration.sections import TopicSettings
 from headway.configuration.settings import Settings
+from headway.consumers.moving import open_planned_group, some_mover
+from headway.consumers.routes import brokers_of, open_routes, read_table
 from headway.consumers.split_alarms import SplitAlarms
 from headway.errors import HeadwayError
 
 if TYPE_CHECKING:
-    from balancer.moves.mover import Mover
     from balancer.moves.splitting import TopicLeader
     from balancer.routing.producer import RoutedProducer
     from balancer.routing.table import SlotTable
     from headway.status.board import Board
     from headway.work.jobs import Jobs
-
-
-def open_routes(settings: Settings) -> RouteStore:
-    """Open the store that announces slot tables.
-
-    Raises
-    ------
-    HeadwayError
-        If no store is configured: producers must reach it, and it must outlive this process.
-    """
-    from balancer.routing.redis import RedisRouteStore
-
-    url = settings.store_url()
-    if url is None:
-        raise HeadwayError("routed topics need a store that producers reach: set [store] url = redis://...")
-    return RedisRouteStore(url, settings.cluster)
 
 
 def open_leader(settings: Settings, topic: str, own: TopicSettings | None = None) -> TopicLeader:
@@ -68,7 +53,7 @@ def open_leader(settings: Settings, topic: str, own: TopicSettings | None = None
     if own is None:
         known = ", ".join(settings.topics) or "none"
         raise HeadwayError(f'topic {topic} is not routed: add [topics."{topic}"] with its groups (routed now: {known})')
-    properties, servers = _brokers(settings)
+    properties, servers = brokers_of(settings)
     limits = SplitLimits(
         stop=own.stop_limit,
         hold=own.hold_limit,
@@ -113,7 +98,7 @@ class PastFences:
             return ()
         if time.monotonic() < self._due:
             return self._told
-        properties, servers = _brokers(self._settings)
+        properties, servers = brokers_of(self._settings)
         world = RoutedTopic(servers, self._topic, properties)
         try:
             groups = set(table.groups)
@@ -126,46 +111,6 @@ class PastFences:
             world.close()
         self._due = time.monotonic() + self._every_s
         return self._told
-
-
-def read_table(settings: Settings, topic: str) -> SlotTable | None:
-    """Return a topic's slot table as committed; None if it has none yet.
-
-    Raises
-    ------
-    TableLogUnavailable, TableRefused
-        If it cannot be read.
-    """
-    from balancer.routing.kafka import KafkaTableLog
-
-    properties, servers = _brokers(settings)
-    log = KafkaTableLog(servers, properties)
-    try:
-        return log.read(topic)
-    finally:
-        log.close()
-
-
-def _brokers(settings: Settings) -> tuple[dict[str, str | int | float | bool], str]:
-    properties = settings.kafka_properties()
-    servers = properties.pop("bootstrap.servers", None)
-    if not servers:
-        raise HeadwayError("no brokers: set [kafka] bootstrap_servers, or HEADWAY_KAFKA__BOOTSTRAP_SERVERS")
-    return properties, str(servers)
-
-
-def gate_lanes(settings: Settings, group: str, topics: tuple[str, ...], mover: Mover) -> None:
-    """Have a group's mover withhold the lanes of its routed topics until they are opened."""
-    routed = [t for t in topics if t in settings.topics and group in settings.topics[t].groups]
-    if not routed or settings.store_url() is None:
-        return
-    from balancer.moves.gates import LaneGates
-    from balancer.routing.kafka import KafkaTableLog
-
-    properties, servers = _brokers(settings)
-    gates = LaneGates(group, routed, mover.store, open_routes(settings), KafkaTableLog(servers, properties), mover.wake)
-    mover.withheld, mover.close_gates = gates, gates.tick
-    gates.listen()
 
 
 def lead_topics(settings: Settings, board: Board, jobs: Jobs) -> None:
@@ -185,8 +130,6 @@ def lead_topics(settings: Settings, board: Board, jobs: Jobs) -> None:
 @contextmanager
 def some_leader(settings: Settings, topic: str, own: TopicSettings | None = None) -> Iterator[TopicLeader]:
     """Make sure that somebody leads the topic and its planned groups while the block runs: ``serve``, else we."""
-    from headway.consumers.moving import open_planned_group, some_mover
-
     leader = open_leader(settings, topic, own)
     with ExitStack() as stack:
         for group in (own or settings.topics[topic]).groups:
@@ -241,7 +184,7 @@ def open_producer(settings: Settings, topic: str, name: str) -> RoutedProducer:
     from balancer.routing.producer import RoutedProducer
     from balancer.routing.settings import RouteSettings
 
-    properties, servers = _brokers(settings)
+    properties, servers = brokers_of(settings)
     url = settings.store_url()
     if url is None:
         raise HeadwayError("a routed producer needs the store that announces tables: set [store] url = redis://...")

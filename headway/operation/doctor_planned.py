@@ -47,7 +47,8 @@ def against_target(settings: Settings, group: str) -> tuple[str, ...]:
 
 def _routed(settings: Settings, topic: str) -> Iterator[tuple[str, bool, str, str]]:
     from balancer.errors import BalancerError
-    from headway.consumers.routed_topics import PastFences, read_table
+    from headway.consumers.routed_topics import PastFences
+    from headway.consumers.routes import read_table
 
     name = f"routed {topic}"
     try:

@@ -37,6 +37,9 @@ THREADS = {"default": 4, "forecast": 2, "upkeep": 1, "retrain": 1}
 hold up a tick or a look at the offsets."""
 _KINDS = {"forecast": "forecast", "seal": "upkeep", "prune": "upkeep", "retrain": "retrain"}
 
+LEASE_TICKS = 2
+"""A lead over a group outlives so many ticks."""
+
 ELSEWHERE = "another instance leads, and does this"
 
 

@@ -38,13 +38,13 @@ from headway.status.logs import logger
 from headway.status.wire import Document, instant, parse_instant
 from headway.work.facts import recorded_states
 from headway.work.footprint import give_back
+from headway.work.jobs import LEASE_TICKS
 from headway.work.learned_series import LearnedSeries
 from headway.work.member_watch import MemberWatch
 
 if TYPE_CHECKING:
     from forecaster.desk import ForecastDesk
 
-LEASE_TICKS = 2
 LEARN_EVERY = timedelta(days=7)
 LEARNED_AT = "knobs_learned"
 SHOWN_LEVELS = (0.1, *DEFAULT_LEVELS)

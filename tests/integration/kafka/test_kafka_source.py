@@ -17,9 +17,10 @@ from kafka.admin import KafkaAdminClient
 
 from forecaster.errors import SourceRefused, SourceUnavailable
 from forecaster.ingest.base import OffsetReading
-from forecaster.ingest.kafka import BulkReader, KafkaOffsetSource, reader_for
+from forecaster.ingest.kafka import KafkaOffsetSource, reader_for
 from forecaster.ingest.kafka_fast import FastReader, translated
 from forecaster.ingest.kafka_full import FullReader
+from forecaster.ingest.kafka_reader import BulkReader
 from forecaster.ingest.recorder import Recorder
 from forecaster.offsets import CountingPolicy, Reset
 from forecaster.stores.base import SeriesKey

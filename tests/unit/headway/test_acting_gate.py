@@ -21,6 +21,7 @@ from forecaster.stores.base import Cells, SeriesKey, Tick
 from forecaster.topics import StreamId
 from forecaster.training import TrainingPolicy
 from headway.application import Application
+from headway.assembly import assemble
 from headway.cli import main
 from headway.configuration.sections import Mode
 from headway.configuration.settings import Settings
@@ -29,7 +30,7 @@ from headway.operation.audit import Audit
 from headway.operation.operations import Operations
 from headway.status.board import Board
 from headway.status.metrics import Metrics
-from headway.wiring import assemble, open_target
+from headway.wiring import open_target
 from headway.work.loops import GroupRunner, RecordedObserver
 from tests.unit.forecaster.naive_oracle import Yesterday
 from tests.unit.forecaster.test_serving import KEY, NOW, STEP_S, CountingStore, _card, filled, index, tick

@@ -16,7 +16,7 @@ def test_what_serve_runs_on_loads_no_pandas_and_who_asks_for_it_gets_it() -> Non
 import sys
 from headway.work.footprint import keep_small
 keep_small()
-import headway.api.server, headway.cli.serve, headway.wiring, headway.work.workshop, headway.work.jobs
+import headway.api.server, headway.cli.serve, headway.assembly, headway.wiring, headway.work.workshop, headway.work.jobs
 import forecaster.desk, forecaster.methods.catalogue
 print("pandas" in sys.modules, "sklearn" in sys.modules)
 from datetime import UTC, datetime, timedelta

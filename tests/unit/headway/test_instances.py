@@ -11,12 +11,13 @@ from balancer.actuators.board import ScalerBoard
 from balancer.plans.memory import MemoryPlanStore
 from forecaster.stores.memory import MemorySeriesStore
 from headway.application import Application
+from headway.assembly import assemble
 from headway.configuration.settings import Settings
 from headway.operation.audit import Audit
 from headway.operation.operations import Operations
 from headway.status.board import Board
 from headway.status.metrics import Metrics
-from headway.wiring import LEASE_TICKS, assemble
+from headway.work.jobs import LEASE_TICKS
 from tests.unit.headway.conftest import NOW
 
 EVERY = timedelta(seconds=15)

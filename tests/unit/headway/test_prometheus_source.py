@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from balancer.actuators.board import ScalerBoard
 from forecaster.stores.base import SeriesKey
-from headway import wiring
+from headway import assembly, wiring
 from headway.configuration.settings import Settings, load
 from headway.errors import HeadwayError
 from headway.operation.doctor import examine
@@ -39,7 +39,7 @@ def test_scraped_offsets_are_recorded_and_planned_by(application):
     with Prometheus() as prometheus, ExitStack() as stack:
         left = {"properties": {"client.id": "headway"}}  # of a cluster that is asked no longer
         application.settings = Settings(groups={"orders": GROUP}, prometheus={"url": prometheus.url}, kafka=left)
-        jobs = wiring.assemble(application, stack, ScalerBoard())
+        jobs = assembly.assemble(application, stack, ScalerBoard())
         for minute in range(8):
             scrape(prometheus, clock[0] - timedelta(seconds=20), minute)
             assert jobs.run_now("record").ok

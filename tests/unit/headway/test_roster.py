@@ -13,7 +13,7 @@ import pytest
 
 from balancer.actuators.board import ScalerBoard
 from forecaster.errors import SourceUnavailable
-from headway import wiring
+from headway import assembly
 from headway.configuration.settings import Settings, SettingsFile
 from headway.errors import HeadwayError, SettingsRefused
 from headway.work.children import Children, Overdue
@@ -37,7 +37,7 @@ def house(application):
         return now["settings"]
 
     with ExitStack() as stack:
-        jobs = wiring.assemble(application, stack, ScalerBoard(), read_settings=read)
+        jobs = assembly.assemble(application, stack, ScalerBoard(), read_settings=read)
         yield application, jobs, lambda new: now.__setitem__("settings", new)
 
 
@@ -134,7 +134,7 @@ def test_an_instance_that_ends_gives_its_leads_back(house):
     assert app.plans.lead("orders", "another", timedelta(seconds=30)) is None
     app.jobs = None
     with ExitStack() as stack:
-        other = wiring.assemble(app, stack, ScalerBoard())
+        other = assembly.assemble(app, stack, ScalerBoard())
         other.run_now("act", "orders")
         assert other.run_now("seal", "orders").detail != ELSEWHERE
     assert app.plans.lead("orders", "another", timedelta(seconds=30)) is not None
@@ -145,7 +145,7 @@ def test_one_pass_of_a_job_holds_nobody_up(application):
     for holder in ("cron", "another cron"):
         application.holder = holder
         with ExitStack() as stack:
-            jobs = wiring.assemble(application, stack, ScalerBoard(), only="orders")
+            jobs = assembly.assemble(application, stack, ScalerBoard(), only="orders")
             for name in ("seal", "prune"):
                 assert jobs.run_now(name, "orders").detail != ELSEWHERE
 

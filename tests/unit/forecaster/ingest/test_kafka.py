@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from forecaster.ingest.kafka import Answer, KafkaOffsetSource, TopicInfo
+from forecaster.ingest.kafka import KafkaOffsetSource
+from forecaster.ingest.kafka_reader import Answer, TopicInfo
 from forecaster.topics import GroupId, TopicPartition
 
 GROUP = GroupId("billing")
