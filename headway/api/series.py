@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from starlette.responses import Response
 
 from forecaster.stores.base import Cells, SeriesKey
@@ -14,6 +14,9 @@ from headway.application import Application
 from headway.status.board import GroupView
 from headway.status.wire import Document, instant
 from headway.work.learned_series import CAPACITY, LEAD_TIME
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 MAX_CELLS = 500_000
 READ_CELLS = 2_000_000
@@ -106,7 +109,7 @@ def recorded(
     return document
 
 
-def _total(app: Application, key: SeriesKey, first: int, end: int, each: int) -> tuple[Any, Any]:
+def _total(app: Application, key: SeriesKey, first: int, end: int, each: int) -> tuple[Floats, Mask]:
     """Return the sum over partitions and where all of them are known, read a part at a time."""
     totals, knowns = [], []
     for begin in range(first, end, each):
@@ -117,5 +120,5 @@ def _total(app: Application, key: SeriesKey, first: int, end: int, each: int) ->
     return np.concatenate(totals or [np.zeros(0)]), np.concatenate(knowns or [np.zeros(0, dtype=bool)])
 
 
-def _with_nulls(values: Any, known: Any) -> list[float | None]:
+def _with_nulls(values: Floats, known: Mask) -> list[float | None]:
     return [v if k else None for v, k in zip(np.round(values, 4).tolist(), known.tolist(), strict=True)]

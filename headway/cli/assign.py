@@ -11,6 +11,9 @@ from headway.cli.options import writable
 from headway.cli.output import Json, bar, emit_json, emit_table
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from balancer.packing.sequence import SequenceResult
 
 EXAMPLE = "headway assign --loads data/walk_loads.csv --capacity 100 --algorithm keep,mwf,bfd"
@@ -106,7 +109,7 @@ def _means(result: SequenceResult) -> dict[str, float]:
     }
 
 
-def _optimum(row: Any, capacity: float) -> int | None:
+def _optimum(row: NDArray[np.float64], capacity: float) -> int | None:
     import numpy as np
 
     from balancer.packing.exact import fewest_bins

@@ -15,6 +15,8 @@ from headway.cli.output import Json, bar, emit_json, emit_table, say
 from headway.configuration.durations import instant
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from forecaster.backtest import BacktestPlan, BacktestReport
     from forecaster.methods.base import Method
 
@@ -121,7 +123,7 @@ def document(report: BacktestReport) -> dict[str, Any]:
     }
 
 
-def _start(index: int, step_s: int) -> Any:
+def _start(index: int, step_s: int) -> datetime:
     from forecaster.timegrid import TimeGrid
 
     return TimeGrid(step_s).start_of(index)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from balancer.plan import ScalingPlan
+    from balancer.policy import ScalingPolicy
+    from forecaster.forecast import ForecastResult
     from forecaster.series import ArrivalSeries
 
 EXAMPLE = "headway plan --input data/nyc_taxi_30min.csv.gz --capacity 0.5"
@@ -88,7 +90,7 @@ def command(
 
 
 def plan_of_trace(
-    history: ArrivalSeries, now: datetime, policy: Any, replicas: int | None, timezone: str
+    history: ArrivalSeries, now: datetime, policy: ScalingPolicy, replicas: int | None, timezone: str
 ) -> ScalingPlan:
     """Return the plan that the control tick would make at ``now`` from what the trace holds before it."""
     import math
@@ -117,7 +119,9 @@ def plan_of_trace(
     )
     batch = ridge_forecaster(total)(total.size, total.size + 1)
     if batch is None:
-        forecast: Any = NoForecast(history.topic, now, f"{total.size / 1440:.1f} days of history, 4 are needed")
+        forecast: ForecastResult = NoForecast(
+            history.topic, now, f"{total.size / 1440:.1f} days of history, 4 are needed"
+        )
     else:
         recent = minutes[:, -60:].sum(axis=1)
         shares = recent / recent.sum() if recent.sum() > 0 else recent * 0 + 1 / recent.size

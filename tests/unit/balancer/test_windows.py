@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balancer.demand import CELLS
 from balancer.group import GroupSnapshot, Member, PartitionState
 from balancer.plan import BoundKind, ScalingPlan
 from balancer.planner import plan
 from balancer.plans.codec import plan_from_json, plan_to_json
 from balancer.policy import ScalingPolicy
-from balancer.prescaling import Rule
+from balancer.prescaling import UNLIMITED, Rule, spans
+from balancer.windows import Asked, asked, shares
 from forecaster.forecast import Forecast, NoForecast, Rung
 from forecaster.topics import GroupId, TopicPartition
 from headway.status.wire import plan_document
@@ -154,6 +156,82 @@ def test_a_ceilings_share_is_what_it_takes_away() -> None:
     rule = Rule(start=NOW + HOUR + MINUTE, end=NOW + 2 * HOUR + MINUTE, at_most=5)
     (share,) = played([rule], 1, 10, 70.0)[0].windows
     assert (share.replicas, share.without) == (5, 8)
+
+
+CELL_COUNT = CELLS.count
+
+
+def ask(low: int = -1, high: int = UNLIMITED, exact: int | None = None) -> Asked:
+    """What a window asks for now and over the whole horizon."""
+    return Asked(np.full(CELL_COUNT, low), np.full(CELL_COUNT, high), np.ones(CELL_COUNT), low, exact)
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "size", "held"),
+    [
+        (ask(), 7, 7),
+        (ask(high=5), 7, 5),
+        (ask(high=5), 4, 4),
+        (ask(exact=9), 7, 9),
+        (ask(high=5, exact=9), 7, 9),  # somebody said so
+        (ask(exact=0), 7, 2),
+        (ask(exact=30), 7, 20),
+        (ask(high=0), 7, 2),
+    ],
+)
+def test_a_size_is_held_within_the_window_and_the_window_within_the_policy(
+    asked_for: Asked, size: int, held: int
+) -> None:
+    assert asked_for.held(size, 2, 20) == held
+    assert ask(exact=9).held(size, 6, 4) == 6  # the fewest hold against partitions that allow less
+
+
+def test_what_a_window_does_not_get_is_said_with_who_keeps_it() -> None:
+    policy = replace(POOL, min_replicas=3, max_replicas=8)
+    assert ask(low=8).cut(8, policy) is None
+    assert (
+        ask(low=9).cut(8, policy) == "8 members instead of the 9 of a pre-scaling window: max_replicas allows no more"
+    )
+    said = "7 members instead of the 9 of a pre-scaling window: as many as the partitions can keep busy"
+    assert ask(low=9).cut(7, policy) == said
+    assert ask(low=3).cut(2, policy) is None  # the policy's fewest come whatever the partitions
+    assert ask(low=4).cut(2, policy) is not None
+    assert ask(high=5).says == "a pre-scaling window allows no more"
+    assert ask(exact=5).says == "a pre-scaling window asks for this size"
+
+
+def test_windows_are_laid_over_the_horizon_cell_by_cell() -> None:
+    rules = [
+        Rule(start=NOW + 4 * MINUTE, end=NOW + 16 * MINUTE, at_least=6),
+        Rule(start=NOW + 7 * MINUTE, end=NOW + 9 * MINUTE, at_most=3),
+        Rule(start=NOW + 10 * MINUTE, end=NOW + 11 * MINUTE, factor=2.0),
+    ]
+    made = asked(spans(rules, NOW, NOW + 6 * HOUR), NOW)
+    assert made.low[:5].tolist() == [6, 6, 6, 6, -1]  # of the cells of five minutes
+    assert made.high[:5].tolist() == [UNLIMITED] * 5  # a ceiling counts where it holds the whole cell
+    assert made.factor[:4].tolist() == [1.0, 1.0, 2.0, 1.0]
+    assert (made.least, made.exact) == (-1, None)
+    then = asked(spans(rules, NOW, NOW + 6 * HOUR), NOW + 8 * MINUTE)
+    assert (then.least, then.high[0]) == (6, 6)  # at this instant the ceiling acts, and the floor beats it
+    zero = asked(spans([Rule(end=NOW + HOUR, replicas=0)], NOW, NOW + HOUR), NOW)
+    assert zero.exact == 0
+
+
+def test_a_share_is_read_where_the_window_lies_and_no_window_has_none() -> None:
+    assert shares((), NOW, lambda ask: np.zeros(CELL_COUNT, dtype=np.int64)) == ()
+    rules = [
+        Rule(start=NOW + 5 * MINUTE, end=NOW + 15 * MINUTE, at_least=1, name="a"),
+        Rule(start=NOW - MINUTE, end=NOW + MINUTE, at_least=1, name="b"),
+        Rule(start=NOW + 11 * MINUTE, end=NOW + 12 * MINUTE, at_least=1, name="c"),
+    ]
+    cells = np.arange(CELL_COUNT, dtype=np.int64)
+
+    def need(ask: Asked | None) -> np.ndarray:  # in cell k: k members under all windows, ten more without one
+        return cells + (0 if ask is not None and ask.factor[0] == 3 else 10)
+
+    windows = spans([*rules, Rule(end=NOW + MINUTE, factor=3.0, name="d")], NOW - HOUR, NOW + 6 * HOUR)
+    found = {share.text.partition(":")[0]: (share.replicas, share.without) for share in shares(windows, NOW, need)}
+    assert found == {"a": (2, 2), "b": (0, 0), "c": (2, 2), "d": (0, 10)}
 
 
 @settings(deadline=None, max_examples=60)
