@@ -31,7 +31,7 @@ _NAME = attrgetter("topic", "partition")
 def loads_of(
     snapshot: GroupSnapshot, forecast: Forecast | None, knobs: Knobs, steps: Sequence[PlannedStep], now: datetime
 ) -> dict[TopicPartition, float | None]:
-    """Return each partition's peak until the next planned step, or what is seen of it."""
+    """Return each partition's peak until the next planned step, or what is seen of it; None if neither is known."""
     if forecast is None:
         return {tp: p.arrival_rate for tp, p in snapshot.partitions.items()}
     until = steps[1].start if len(steps) > 1 else forecast.origin + forecast.horizon
@@ -40,8 +40,8 @@ def loads_of(
     level = forecast.nearest_level(knobs.near_level)
     peaks = forecast.peaks(level, min(first, forecast.steps - 1), last)
     ahead = dict(zip(forecast.rows, peaks.tolist(), strict=True))
-    seen = ((tp, ahead.get(tp, 0.0), p.arrival_rate or 0.0) for tp, p in snapshot.partitions.items())
-    return {tp: peak if peak > rate else rate for tp, peak, rate in seen}
+    seen = ((tp, ahead.get(tp), p.arrival_rate) for tp, p in snapshot.partitions.items())
+    return {tp: max((v for v in (peak, rate) if v is not None), default=None) for tp, peak, rate in seen}
 
 
 def lower_bound(loads: Iterable[float | None], capacity: float, *, is_pooled: bool) -> int:

@@ -287,7 +287,10 @@ def _curve(
     else:
         order = sorted(snapshot.partitions, key=lambda tp: (tp.topic, tp.partition))
         topics = tuple(Counter(tp.topic for tp in order).values())
-        loads = np.array([snapshot.partitions[tp].arrival_rate or 0.0 for tp in order])
+        seen = [snapshot.partitions[tp].arrival_rate for tp in order]
+        known = [rate for rate in seen if rate is not None]
+        usual = sum(known) / len(known) if known else 0.0  # of one that is not known: not nothing
+        loads = np.array([usual if rate is None else rate for rate in seen])
     total = loads.sum()  # rounded, so that a small change makes no new curve
     weights = np.round(loads / total * loads.size, 2) if total > 0 else np.ones(loads.size)
     assignor = "planned" if policy.assignment is AssignmentKind.PLANNED else policy.assignor

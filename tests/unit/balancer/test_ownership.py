@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from balancer.group import GroupSnapshot, Member, PartitionState
+from balancer.knobs import Knobs
 from balancer.memory import PlannerMemory
-from balancer.ownership import with_owners
+from balancer.ownership import loads_of, with_owners
 from balancer.plan import PlannedStep
 from balancer.policy import AssignmentKind, ScalingPolicy
+from forecaster.forecast import Forecast, Rung
 from forecaster.topics import GroupId, TopicPartition
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -79,3 +82,17 @@ def test_a_partition_without_an_owner_goes_to_the_rack_of_its_leader():
     for rack, owner in (("eu-1a", "1#1.a"), ("eu-1b", "2#1.b")):
         step, _, _ = owners(members, [10.0, 10.0, 5.0], minutes=60, racks={P[2]: rack})
         assert P[2] in step.assignment[owner]
+
+
+def test_the_load_of_a_partition_that_nobody_knows_is_not_known_and_not_nothing():
+    """A partition that has just been added: not in the forecast yet, and its rate was not read."""
+    rates = np.array([[[30.0]] * 12, [[20.0]] * 12])
+    ahead = Forecast(
+        "orders", NOW, timedelta(minutes=5), (0, 1), (0.5,), rates, rates.sum(axis=0), "test", Rung.OWN_MODEL
+    )
+    seen = {P[0]: PartitionState(0, 40.0), P[1]: PartitionState(0, None), P[2]: PartitionState(0, 5.0)}
+    seen[P[3]] = PartitionState(None, None)
+    snapshot = GroupSnapshot(GroupId("orders"), NOW, 1, (Member("a", tuple(P[:4])),), seen)
+    steps = [PlannedStep(NOW, 1, 100.0)]
+    assert loads_of(snapshot, ahead, Knobs(), steps, NOW) == {P[0]: 40.0, P[1]: 20.0, P[2]: 5.0, P[3]: None}
+    assert loads_of(snapshot, None, Knobs(), steps, NOW) == {P[0]: 40.0, P[1]: None, P[2]: 5.0, P[3]: None}

@@ -18,7 +18,7 @@ from balancer.group import GroupSnapshot, Member, PartitionState
 from balancer.hotspots import HotKey
 from balancer.knobs import Knobs
 from balancer.plan import BoundKind
-from balancer.planner import plan
+from balancer.planner import _curve, plan
 from balancer.policy import AssignmentKind, ScalingPolicy
 from balancer.prescaling import Rule
 from balancer.schedule import first_choices, highest_of, reaches, schedule
@@ -547,3 +547,18 @@ def test_k9_what_is_in_flight_between_commits_is_no_backlog_and_no_sign_of_a_slo
     assert made is not None
     assert (memory.downstream.limit is None) == (kind is BoundKind.NONE)
     assert any("downstream is the bound" in why for why in made.reasons) == (kind is BoundKind.DOWNSTREAM)
+
+
+def test_a_partition_whose_rate_is_not_known_takes_its_part_of_a_member() -> None:
+    """Seven partitions of 10 and one that was not read: they are held by eight members, not by seven."""
+
+    def seen(last: float | None) -> GroupSnapshot:
+        states = {TopicPartition("orders", p): PartitionState(0, 10.0) for p in range(7)}
+        states[TopicPartition("orders", 7)] = PartitionState(0, last)
+        return GroupSnapshot(G, NOW, 4, tuple(Member(f"m-{i}") for i in range(4)), states)
+
+    planned = replace(POLICY, assignment=AssignmentKind.PLANNED)
+    curves = [_curve(seen(last), None, planned, 10.0, 8) for last in (10.0, None)]
+    assert curves[0].need(np.array([60.0])) == curves[1].need(np.array([60.0])) == 8
+    nobody = replace(seen(None), partitions=dict.fromkeys(seen(None).partitions, PartitionState(0, None)))
+    assert _curve(nobody, None, planned, 10.0, 8).need(np.array([60.0])) == 8
