@@ -148,7 +148,9 @@ def test_a_bigger_member_is_priced_beside_the_split() -> None:
     assert split.others == {"faster_member": 3.0} and split.price < 3.0
     assert "faster_member would cost 3 member-hours, the split" in proposals_of("orders", [split])[0].text
     (dear,) = plan(flat(40.0, 150.0, 40.0, 40.0), faster_capacity=151.0)
-    assert dear.others["faster_member"] < dear.price or due([dear], NOW)
+    assert dear.others["faster_member"] < dear.price and due([dear], NOW) == ()  # the bigger member is the cheaper one
+    (cheap,) = plan(flat(40.0, 150.0, 40.0, 40.0), faster_capacity=350.0)
+    assert cheap.others["faster_member"] > cheap.price and due([cheap], NOW) == (cheap,)
 
 
 def test_loads_are_even_where_nothing_was_sampled() -> None:

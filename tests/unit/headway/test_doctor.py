@@ -57,7 +57,7 @@ def test_brokers_that_are_away_or_refuse_us_are_told_with_the_remedy(house, erro
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
-        ("nowhere.invalid", "nowhere.invalid: Name or service not known"),
+        ("nowhere.invalid", "nowhere.invalid: "),
         ("127.0.0.1:1", "127.0.0.1:1: Connection refused"),
         ("127.0.0.1:high", "127.0.0.1:high: "),
         ("127.0.0.1:99999", "127.0.0.1:99999: "),
@@ -67,7 +67,7 @@ def test_a_broker_that_is_not_there_is_named_with_the_remedy_and_without_python(
     away = house.model_copy(update={"kafka": KafkaSettings(bootstrap_servers=servers)})
     (check,) = [c for c in examine(away, MemorySeriesStore) if c.name == "brokers"]
     assert not check.ok
-    assert check.detail.startswith(said) or "not known" in said
+    assert check.detail.startswith(said)
     assert "literal" not in check.detail and "Errno" not in check.detail
     assert "host:port" in check.remedy
 
