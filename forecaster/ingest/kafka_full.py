@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka import TopicPartition as Wire
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from forecaster.errors import SourceError
+from forecaster.errors import SourceError, SourceRefused
 from forecaster.ingest.kafka_reader import Answer, Properties, TopicInfo, refused, unavailable
 from forecaster.topics import GroupId, TopicPartition
 
@@ -174,7 +174,8 @@ class FullReader:
             try:
                 self._made = AdminClient(settings)
             except KafkaException as exc:
-                raise refused(self._properties, exc.args[0].str()) from None
+                what = exc.args[0].str()
+                raise SourceRefused(f"client properties cannot be used ({what}); correct them in [kafka]") from None
         return self._made
 
     def _complain(self, error: KafkaError) -> None:

@@ -240,9 +240,9 @@ class PrometheusSource:
         try:
             answer = self._http.post("/api/v1/query", data={"query": query, "time": f"{at.timestamp():.3f}"})
         except httpx.HTTPError as exc:
-            raise SourceUnavailable(
-                f"Prometheus at {self.url} does not answer ({type(exc).__name__}); check its address"
-            ) from None
+            harmless = isinstance(exc, httpx.ConnectError | httpx.UnsupportedProtocol)  # others may quote what was sent
+            why = str(exc).rstrip(".") if harmless else type(exc).__name__
+            raise SourceUnavailable(f"Prometheus at {self.url} does not answer ({why}); check its address") from None
         if answer.status_code in (401, 403):
             raise SourceRefused(f"Prometheus at {self.url} refuses us (HTTP {answer.status_code}); check its token")
         try:

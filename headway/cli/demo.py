@@ -37,6 +37,8 @@ def command(
     began = time.perf_counter()
     scene = read_scene(trace)
     settings = demo_settings(scene, port)
+    if port not in (0, settings.api.port):
+        say(f"port {port} is taken, the page gets a free one; --port names another")
     with running(settings, scene) as replay, served(replay.app, settings) as url:
         say(f"page and API: {url}")
         summary = _play(replay, url, began)

@@ -55,6 +55,7 @@ def command(
     if not brokers.strip():
         raise typer.BadParameter("no broker is named; give host:port, by commas", param_hint="--brokers")
     properties = _properties(property or [])
+    _zone(timezone)
     if store is None and asks:
         store = _ask("Store (redis:// URL, or embedded)", "embedded")
     url = None if store in (None, "", "embedded") else store
@@ -106,6 +107,15 @@ def _properties(pairs: list[str]) -> dict[str, str]:
     return found
 
 
+def _zone(name: str) -> None:
+    from forecaster.timegrid import TimeGrid
+
+    try:
+        TimeGrid(60, name)
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="--timezone") from wrong
+
+
 def _settings(brokers: str, url: str | None, properties: dict[str, str]) -> Settings:
     """Return settings of the cluster and store that are asked about; the environment's secrets hold."""
     import os
@@ -113,11 +123,15 @@ def _settings(brokers: str, url: str | None, properties: dict[str, str]) -> Sett
 
     from headway.configuration.initial import configuration
     from headway.configuration.settings import load
+    from headway.errors import SettingsRefused
 
     with TemporaryDirectory() as folder:
         file = Path(folder) / "headway.toml"
         file.write_text(configuration([], brokers=brokers, store=url, properties=properties), encoding="utf-8")
-        return load(file, {k: v for k, v in os.environ.items() if not k.startswith("HEADWAY_GROUPS")})
+        try:
+            return load(file, {k: v for k, v in os.environ.items() if not k.startswith("HEADWAY_GROUPS")})
+        except SettingsRefused as wrong:  # the file is a passing one of ours: what it says came from options
+            raise SettingsRefused(str(wrong).removeprefix(f"{file}: ")) from wrong
 
 
 def _check_store(settings: Settings) -> None:

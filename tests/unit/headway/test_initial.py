@@ -116,3 +116,27 @@ def test_brokers_that_are_away_are_one_line_and_no_file(capsys, tmp_path):
     assert cli.main(["init", "--brokers", "127.0.0.1:1", "--out", str(file), "--seconds", "1"]) == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert "127.0.0.1:1 does not answer" in error and not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--store", "foo"], 1, "store.url: must be a URL such as redis://127.0.0.1:6379/0"),
+        (["--timezone", "Berlin"], 2, "unknown time zone 'Berlin'"),
+        (
+            ["--property", "security.protocl=SSL"],
+            1,
+            'No such configuration property: "security.protocl"); correct them',
+        ),
+        (["--property", "security.protocol"], 2, "is not name=value"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_said_before_anybody_waits(
+    tmp_path, monkeypatch, capsys, options, code, said
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "--brokers", "127.0.0.1:1", "--seconds", "1", *options]) == code
+    err = capsys.readouterr().err
+    assert said in " ".join(err.split())
+    assert "/tmp" not in err and "refuses us" not in err
+    assert list(tmp_path.iterdir()) == []
