@@ -87,6 +87,12 @@ def bound(
         Members beyond which throughput did not grow; None while nothing is known against more.
     limit
         Members that policy and partitions allow.
+    policy
+        Says whether partitions or ``max_replicas`` is the limit.
+    forecast
+        What is planned with; None where plans follow what is seen, for want of history.
+    now
+        Aware UTC.
     at_most
         Members that pre-scaling windows allow, shape (cells,).
     """

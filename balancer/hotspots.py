@@ -107,6 +107,8 @@ def hot_keys(
         Records/s of the partitions; keys of unknown ones are left out.
     capacity
         Records/s of the fastest member.
+    hot_share
+        Share of the capacity above which a key is hot.
 
     Examples
     --------

@@ -201,6 +201,8 @@ def backtest(
         Arrivals, one row a series; gaps are neither seen by methods as values nor scored.
     methods
         Methods by name; they are copied, never changed.
+    plan
+        Which origins, how far, at which levels.
     map
         Runs the tasks, one per method (fit) and one per method and origin; results must come in order.
     clock

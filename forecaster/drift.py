@@ -167,6 +167,8 @@ def drift(log: ScoreLog, now: datetime, policy: DriftPolicy | None = None) -> st
         What was scored.
     now
         End of the recent window, aware UTC.
+    policy
+        Windows and limits; None takes the defaults.
     """
     policy = policy or DriftPolicy()
     recent = log.window(now - policy.recent, now)

@@ -104,6 +104,8 @@ def verdict(log: ScoreLog, now: datetime, policy: GatePolicy | None = None) -> V
         What was scored.
     now
         Aware UTC; nothing after it is looked at.
+    policy
+        Window and limits; None takes the defaults.
     """
     policy = policy or GatePolicy()
     looks = int(MEMORY / LOOK_EVERY)

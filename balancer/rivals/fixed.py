@@ -20,6 +20,8 @@ def static_peak(history: Floats, capacity: float, max_replicas: int) -> int:
         Records per minute before the run.
     capacity
         Records/s of one member.
+    max_replicas
+        Never more; never fewer than one.
 
     Examples
     --------
