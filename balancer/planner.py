@@ -23,7 +23,6 @@ from balancer.decision import Frame, KnobArrays, Observed, Wanted, safety_weight
 from balancer.demand import BACKLOG_SHARE, CELLS, corrected, correction_profile, drainable, forecast_cells, promise_cell
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
-from balancer.leadtime import DEFAULT_LEAD_TIME
 from balancer.memory import PlannerMemory
 from balancer.ownership import loads_of, lower_bound, with_owners
 from balancer.plan import Bound, PlannedStep, ScalingPlan
@@ -36,7 +35,6 @@ from balancer.trust import judge_forecast, missing_members, what_forbids
 from balancer.windows import Asked, asked, shares
 from forecaster.forecast import Forecast, ForecastResult
 
-DEFAULT_LEAD = DEFAULT_LEAD_TIME  # the name that reports know it by
 _PROFILE = correction_profile(CELLS)
 _HOURS = tuple(CELLS.hours.tolist())
 _STARTS = tuple(timedelta(seconds=s) for s in CELLS.starts_s.tolist())

@@ -11,7 +11,6 @@ import numpy as np
 
 from balancer.knobs import Knobs
 from balancer.learning import Past, frame_of, try_knobs
-from balancer.planner import DEFAULT_LEAD
 from balancer.policy import ScalingPolicy
 from balancer.rivals.fixed import cron_last_week, perfect, static_peak
 from balancer.rivals.tuning import Grid, flink_grid, keda_grid, rate_grid, score
@@ -87,7 +86,7 @@ def past_cost(
     starts = range(until - (until - begin) // length * length, until, length)
     if not starts:
         raise NotReady("no whole day is recorded in that span yet")
-    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
+    lead = policy.expected_lead_time
     limit = policy.max_replicas
     if policy.cap_at_partitions and len(history.partitions) > 1:
         limit = min(limit, len(history.partitions))

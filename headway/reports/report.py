@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.planner import DEFAULT_LEAD
 from balancer.policy import ScalingPolicy
 from balancer.simulator.forecasts import ForecastBatch
 from balancer.simulator.outcome import Outcome
@@ -182,7 +181,7 @@ def make_report(
     if gaps:
         values = "1 missing value was" if gaps == 1 else f"{gaps} missing values were"
         notes.append(f"{values} bridged in a straight line in what was played: a gap is not zero")
-    lead = policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD
+    lead = policy.expected_lead_time
     world = World(
         trace,
         end - span,

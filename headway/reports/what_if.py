@@ -12,7 +12,7 @@ from balancer.bounding import UNROUTED, Routing
 from balancer.errors import PolicyRefused
 from balancer.group import GroupSnapshot
 from balancer.knobs import Knobs
-from balancer.planner import DEFAULT_LEAD, plan
+from balancer.planner import plan
 from balancer.policy import ScalingPolicy
 from balancer.prescaling import Rule
 from forecaster.forecast import Forecast, ForecastResult
@@ -64,7 +64,7 @@ def planned_again(
         forecast if isinstance(forecast, Forecast) else None,
         policy.capacity_per_member,
         now=now,
-        lead=policy.lead_time if policy.lead_time is not None else DEFAULT_LEAD,
+        lead=policy.expected_lead_time,
         working=snapshot.working or None,
         price=policy.price_per_member_hour,
     )

@@ -211,6 +211,7 @@ def test_windows_are_laid_over_the_horizon_cell_by_cell() -> None:
     assert made.high[:5].tolist() == [UNLIMITED] * 5  # a ceiling counts where it holds the whole cell
     assert made.factor[:4].tolist() == [1.0, 1.0, 2.0, 1.0]
     assert (made.least, made.exact) == (-1, None)
+    assert asked(spans(rules, NOW, NOW + 6 * HOUR), NOW + 3 * MINUTE).least == -1  # a minute later it is six
     then = asked(spans(rules, NOW, NOW + 6 * HOUR), NOW + 8 * MINUTE)
     assert (then.least, then.high[0]) == (6, 6)  # at this instant the ceiling acts, and the floor beats it
     zero = asked(spans([Rule(end=NOW + HOUR, replicas=0)], NOW, NOW + HOUR), NOW)
@@ -220,18 +221,25 @@ def test_windows_are_laid_over_the_horizon_cell_by_cell() -> None:
 def test_a_share_is_read_where_the_window_lies_and_no_window_has_none() -> None:
     assert shares((), NOW, lambda ask: np.zeros(CELL_COUNT, dtype=np.int64)) == ()
     rules = [
-        Rule(start=NOW + 5 * MINUTE, end=NOW + 15 * MINUTE, at_least=1, name="a"),
-        Rule(start=NOW - MINUTE, end=NOW + MINUTE, at_least=1, name="b"),
-        Rule(start=NOW + 11 * MINUTE, end=NOW + 12 * MINUTE, at_least=1, name="c"),
+        Rule(start=NOW - MINUTE, end=NOW + MINUTE, at_least=1, name="runs"),
+        Rule(start=NOW, end=NOW + MINUTE, factor=3.0, name="begins"),
+        Rule(start=NOW + 5 * MINUTE, end=NOW + 15 * MINUTE, at_least=1, name="two cells"),
+        Rule(start=NOW + 5 * MINUTE, end=NOW + 6 * MINUTE, at_least=1, name="a cell's beginning"),
+        Rule(start=NOW + 11 * MINUTE, end=NOW + 12 * MINUTE, at_least=1, name="within a cell"),
     ]
-    cells = np.arange(CELL_COUNT, dtype=np.int64)
 
-    def need(ask: Asked | None) -> np.ndarray:  # in cell k: k members under all windows, ten more without one
-        return cells + (0 if ask is not None and ask.factor[0] == 3 else 10)
+    def need(ask: Asked | None) -> np.ndarray:  # less from cell to cell; ten more where "begins" is away
+        return 100 - np.arange(CELL_COUNT) + (0 if ask is not None and ask.factor[0] == 3 else 10)
 
-    windows = spans([*rules, Rule(end=NOW + MINUTE, factor=3.0, name="d")], NOW - HOUR, NOW + 6 * HOUR)
+    windows = spans(rules, NOW - HOUR, NOW + 6 * HOUR)
     found = {share.text.partition(":")[0]: (share.replicas, share.without) for share in shares(windows, NOW, need)}
-    assert found == {"a": (2, 2), "b": (0, 0), "c": (2, 2), "d": (0, 10)}
+    assert found == {
+        "runs": (100, 100),
+        "begins": (100, 110),
+        "two cells": (99, 99),
+        "a cell's beginning": (99, 99),
+        "within a cell": (98, 98),
+    }
 
 
 @settings(deadline=None, max_examples=60)
