@@ -18,7 +18,7 @@ let body = null, stack = null, drawn = null, data = null, slow = null, slowAt = 
 
 // -- the URL holds what is looked at ---------------------------------------------------------------------------
 const url = () => new URLSearchParams(location.hash.slice(1));
-const view = () => { const u = url(); return { group: u.get("group"), hours: Number(u.get("hours")) || 24, tab: u.get("tab"), topic: u.get("topic"), lead: u.get("expected") ?? "", decision: u.get("decision"),
+const view = () => { const u = url(); return { group: u.get("group"), hours: Number(u.get("hours")) || 24, tab: u.get("tab"), topic: u.get("topic"), lead: u.get("expected") ?? "", decision: u.get("decision"), zoom: u.get("zoom"),
   heat: u.get("heat") === "lag" ? "lag" : "arrivals", order: u.get("order") === "number" ? "number" : "load" }; };
 function go(changes, replace = false) {
   const u = url();
@@ -139,16 +139,18 @@ async function charts(g, v, stale) {
   const now = ms(g.now);
   const built = !stack || stack.zone !== g.timezone;
   if (built) {
-    stack = new Stack(g.timezone, () => place());
+    stack = new Stack(g.timezone, () => { place(); keepZoom(); });
     stack.setRange(now - v.hours * HOUR, now + ahead(v));
     await stack.show();
   }
-  if (!zoomed) stack.setRange(now - v.hours * HOUR, now + ahead(v));
+  const [left, right] = /^\d+-\d+$/.test(v.zoom ?? "") ? v.zoom.split("-").map((s) => 1000 * Number(s)) : [0, 0];
+  if (right > left && (built || v.zoom !== kept)) { zoomed = true; kept = v.zoom; stack.setRange(left, right); }
+  else if (!zoomed) stack.setRange(now - v.hours * HOUR, now + ahead(v));
   const { spans, holes, ...lines } = drawn.s;
   Object.assign(stack.data, { spans, holes });
   stack.setNow(now);
   stack.set(v.lead === "at" ? without(lines, "expected", "expectedHigh") : lines);
-  if (stale || built) stack.rows = stack.heat.draw(data.heat, v.order, (at) => when(at, g.timezone, now));
+  if (stale || built) stack.rows = stack.heat.draw(data.heat, v.order, (at) => when(at, g.timezone, now), now);
   $("stack").dataset.ready = "yes";
   place();
 }
@@ -220,17 +222,27 @@ $("stack").addEventListener("click", async () => {
   stack.set({ expected: drawn.s.expected, expectedHigh: drawn.s.expectedHigh });
   $("readout").textContent = found.points.length ? `What was expected at ${hhmm(ms(found.origin), g.timezone)}, drawn in amber` : "No forecast of that time is kept; a week is kept from the first start on.";
 });
+let kept = null, keeping = null;
+/** What is zoomed to stands in the address, once it stands still. */
+function keepZoom() {
+  clearTimeout(keeping);
+  keeping = setTimeout(() => {
+    if (!stack || !zoomed) return;
+    kept = `${Math.round(stack.range.start / 1000)}-${Math.round(stack.range.end / 1000)}`;
+    go({ zoom: kept }, true);
+  }, 400);
+}
 function zoom(how) {
   if (!stack || !drawn) return;
   const { start, end } = stack.range, v = view(), now = ms(drawn.g.now);
-  if (how === "reset") { zoomed = false; stack.setRange(now - v.hours * HOUR, now + ahead(v)); return; }
+  if (how === "reset") { zoomed = false; go({ zoom: null }, true); stack.setRange(now - v.hours * HOUR, now + ahead(v)); return; }
   const middle = cursor ?? (start + end) / 2, factor = how === "in" ? 0.6 : 1 / 0.6;
   zoomed = true;
   stack.setRange(middle - (middle - start) * factor, middle + (end - middle) * factor);
 }
 
 // -- controls --------------------------------------------------------------------------------------------------
-for (const [hours, text] of RANGES) $("ranges").append(el("button", { type: "button", "data-hours": hours, onclick: () => { zoomed = false; go({ hours }); } }, text));
+for (const [hours, text] of RANGES) $("ranges").append(el("button", { type: "button", "data-hours": hours, onclick: () => { zoomed = false; go({ hours, zoom: null }); } }, text));
 function controls(g, v) {
   for (const b of $("ranges").children) b.setAttribute("aria-pressed", String(Number(b.dataset.hours) === v.hours));
   $("expected-lead").value = v.lead;
@@ -316,7 +328,7 @@ addEventListener("keydown", (event) => {
   const open = view().group, names = body?.groups.map((g) => g.group) ?? [];
   if (event.key === "?") $("keys-dialog").showModal();
   else if (event.key === "t") nextTheme();
-  else if (event.key === "Escape" && open) go({ group: null, tab: null, decision: null, topic: null });
+  else if (event.key === "Escape" && open) go({ group: null, tab: null, decision: null, topic: null, zoom: null });
   else if ((event.key === "j" || event.key === "k") && names.length) {
     const by = event.key === "j" ? 1 : -1;
     if (open) go({ group: names[(names.indexOf(open) + by + names.length) % names.length] });
@@ -340,13 +352,14 @@ addEventListener("resize", () => { edge = null; stack?.scale(); place(); paper()
 /** On paper the page keeps the width for which its charts were drawn, made as small as one sheet needs, and is light. */
 function paper() {
   const root = document.documentElement, wide = Math.max(innerWidth, 360);
-  root.style.setProperty("--paper", String(Math.min(0.44, 730 / wide)));
+  root.style.setProperty("--paper", String(Math.min(view().group ? 0.44 : 0.7, 730 / wide)));
   root.style.setProperty("--wide", `${wide}px`);
 }
 addEventListener("beforeprint", () => { paper(); delete document.documentElement.dataset.theme; });
 addEventListener("afterprint", () => { if (theme() !== "system") document.documentElement.dataset.theme = theme(); });
 paper();
 addEventListener("hashchange", async () => {
+  paper();
   const before = opened;
   if (body) await draw().catch((error) => state(false, error.message));
   if (view().group && before !== view().group) { scrollTo(0, 0); $("group-title").focus({ preventScroll: true }); }

@@ -18,6 +18,11 @@ function holes(x, values, end, late = 3) {
   return found;
 }
 
+/** The span before the first point of a series; all of it where there is none: nothing is known then. */
+function before(x, start, now, slack) {
+  const first = x.length ? x[0] : now;
+  return first - start > slack ? [{ left: start, right: first }] : [];
+}
 /** Steps as they held: what is known ends where it is not known any more, not at its last change. */
 function held({ x, y }) {
   const out = { x: [], y: [] };
@@ -64,7 +69,7 @@ export function series(g, d, view) {
     const y = gaps(points.map((p) => p[key]));
     return held(x.length && key !== "reactive" && x.at(-1) < now ? { x: [...x, now], y: [...y, y.at(-1)] } : { x, y });
   };
-  out.holes.members = holes(x, points.map((p) => p.working ?? p.requested), now, 0);
+  out.holes.members = before(x, start, now, 10 * 60e3).concat(holes(x, points.map((p) => p.working ?? p.requested), now, 0));
   out.working = column("working");
   out.requested = column("requested");
   out.reactive = column("reactive");
@@ -77,7 +82,8 @@ export function series(g, d, view) {
   out.target = able ? { x: [...out.working.x, ...out.planned.x], y: [...out.working.y.map(times), ...out.planned.y.map(times)] } : NONE;
   const delays = d.delay.points.map((p) => p.p99_s);
   out.delay = { x: d.delay.points.map((p) => ms(p.at)), y: gaps(delays) };
-  out.holes.delay = holes(out.delay.x.map((t) => t - d.delay.resolution_s * 1000), delays, now); // a point ends its step
+  const began = out.delay.x.map((t) => t - d.delay.resolution_s * 1000); // a point ends its step
+  out.holes.delay = before(began, start, now, 15 * 60e3).concat(holes(began, delays, now));
   out.slo = { x: [start, end], y: [g.slo_s, g.slo_s] };
   const l0 = ms(d.lag.from), ls = d.lag.step_s * 1000, lags = d.lag.values ?? [];
   out.lag = { x: lags.map((_, i) => l0 + (i + 1) * ls), y: gaps(lags) };
@@ -105,8 +111,8 @@ export function drawHead(g, topic, forecast, missing = []) {
   const zone = g.timezone, now = ms(g.now), gate = g.gate.may_act;
   $("group-title").textContent = g.group;
   fill($("group-state"), badge(g.state));
-  $("group-facts").textContent = [g.topics.length === 1 && g.topics[0] !== g.group ? `topic ${g.topics[0]}` : null, `${rate(g.snapshot?.arrival_rate)} now`,
-    `${whole(g.replicas.working)} working, ${whole(g.replicas.requested)} requested`].filter(Boolean).join(" · ");
+  $("group-facts").textContent = [g.topics.length === 1 && g.topics[0] !== g.group ? `topic ${g.topics[0]}` : null,
+    ...(g.snapshot ? [`${rate(g.snapshot.arrival_rate)} now`, `${whole(g.replicas.working)} working, ${whole(g.replicas.requested)} requested`] : ["not seen yet"])].filter(Boolean).join(" · ");
   const shown = g.topics.includes(topic) ? topic : g.topics[0];
   fill($("group-topics"), ...(g.topics.length < 2 ? [] : ["Charts of ", ...g.topics.flatMap((t, i) => [i ? ", " : "",
     t === shown ? el("strong", { "aria-current": "true" }, t) : el("a", { href: topicLink(t) }, t)])]));

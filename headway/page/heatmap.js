@@ -52,7 +52,7 @@ export function heatLayer(figure, css) {
     return image;
   };
   return {
-    draw(body, order, at) {
+    draw(body, order, at, now) {
       const { groups, per } = rowsOf(body, order), count = groups.length;
       let busiest = 1e-9;
       for (const row of body.values) for (const v of row) if (v > busiest) busiest = v;
@@ -67,7 +67,7 @@ export function heatLayer(figure, css) {
       }
       const drawn = parts.filter((p) => p.dw > 0 && count > 0);
       const { start: first, end: last } = figure.x_range;
-      hatch.data = body.lost ? { left: [first], right: [start], bottom: [0], top: [1] } : drawn.length ? { left: [drawn[0].x], right: [drawn[0].x + drawn[0].dw], bottom: [0], top: [count] }
+      hatch.data = body.lost || !count ? { left: [first], right: [now], bottom: [0], top: [1] } : drawn.length ? { left: [drawn[0].x], right: [drawn[0].x + drawn[0].dw], bottom: [0], top: [count] }
         : { left: [], right: [], bottom: [], top: [] };
       images.data = { image: drawn.map((p) => ndarray(p.image, { dtype: "uint32", shape: [count, p.n] })), x: drawn.map((p) => p.x), y: drawn.map(() => 0),
         dw: drawn.map((p) => p.dw), dh: drawn.map(() => count) };

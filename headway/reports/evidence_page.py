@@ -299,7 +299,7 @@ def _in_percent(axis: Any) -> None:
 def _reliability(document: dict[str, Any]) -> Any:
     """Draw which share of arrivals came at or below each level."""
     levels = document["forecast"]["reliability"]
-    plot = figure(260, x_range=(0, 1), y_range=(0, 1), x_axis_label="level", y_axis_label="came at or below it")
+    plot = figure(260, x_range=(0, 1.04), y_range=(0, 1.04), x_axis_label="level", y_axis_label="came at or below it")
     plot.line([0, 1], [0, 1], color=_GREY, line_dash="dashed")
     said, came = [float(level) for level in levels], list(levels.values())
     plot.line(said, came, color=_BLUE, line_width=2)

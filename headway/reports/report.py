@@ -303,9 +303,13 @@ def _why(world: World, batch: ForecastBatch | None, minute: int, rates: NDArray[
     if rates[minute] > said:
         return (
             f"{rates[minute]:,.3g} records/s came where q95, {lead_minutes} minutes before, was {said:,.3g}: "
-            f"{100 * (rates[minute] / max(said, 1e-9) - 1):.0f} % above it"
+            f"{_above(rates[minute] / max(said, 1e-9) - 1)} it"
         )
     return "the forecast held, but a minute's peak, a pause or the day's budget of changes left too little for a while"
+
+
+def _above(share: float) -> str:
+    return "barely above" if share < 0.005 else f"{100 * share:.0f} % above"
 
 
 def did_of(

@@ -80,7 +80,7 @@ def dated(plot: Any) -> None:
     plot.xaxis[0].formatter = bokeh("models", "DatetimeTickFormatter")(
         minutes=hours, hourmin=hours, hours=hours, days=days, months="%b %Y", context=None
     )
-    plot.xaxis[0].ticker.desired_num_ticks = 8
+    plot.xaxis[0].ticker.desired_num_ticks = 5
 
 
 def legend_below(plot: Any) -> None:

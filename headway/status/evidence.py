@@ -119,10 +119,16 @@ def worst(pairs: Pairs, windows: Sequence[tuple[datetime, datetime, str]] = ()) 
     return found
 
 
+EVEN = 0.02
+"""An hour's sum that is so near to what was expected erred within the hour."""
+
+
 def _cause(came: float, expected: float, last_week: float | None, inside: list[str]) -> str:
     if expected > 0:
         change = came / expected - 1
         said = f"{100 * abs(change):.0f} % {'more' if change > 0 else 'less'} than expected"
+        if abs(change) < EVEN:
+            said, last_week = "as many as expected over the hour, unevenly within it", None
     else:
         said = "records where none were expected"
     if inside:

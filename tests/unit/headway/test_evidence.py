@@ -43,6 +43,12 @@ def test_a_window_is_named_before_anything_else() -> None:
     assert only["cause"] == "100 % more than expected, within sale"
 
 
+def test_an_hour_whose_sum_was_right_erred_within_itself() -> None:
+    """Two percent more than expected is no event that anybody should name."""
+    (only,) = worst(pairs([100.0], [101.0], [0.0]))
+    assert only["cause"] == "as many as expected over the hour, unevenly within it"
+
+
 def test_naive_methods_are_scored_where_they_had_anything_to_repeat() -> None:
     (row,) = by_lead(pairs([10.0, 10.0, 10.0], [10.0, 20.0, NAN], [NAN, 15.0, 10.0]))
     assert row["points"] == 2 and row["wape"] == pytest.approx(1 / 3) and row["naive_wape"] == {"last week": 0.25}
