@@ -11,7 +11,7 @@ from headway.operation.operations import Operations
 from headway.status.board import Board
 from headway.status.metrics import Metrics
 from tests.integration.page import scene
-from tests.integration.page.test_page import READY, texts, violations
+from tests.integration.page.test_page import READY, texts, until, violations
 
 pytestmark = pytest.mark.browser
 ROWS = "#groups tbody tr[data-group]"
@@ -79,11 +79,8 @@ def test_a_panel_that_could_not_be_read_says_so_itself_and_one_that_is_read_says
     page.route("**/heatmap?*", lambda route: route.fulfill(status=503, json={"detail": why}))
     page.locator("#groups a", has_text="orders").click()
     page.wait_for_selector("#timeline:has-text('Reading …')")
-    page.wait_for_function("document.querySelector('#quality').innerText === 'Reading …'")
-    for _ in range(200):
-        if held:
-            break
-        page.wait_for_timeout(100)
+    until(page, "document.querySelector('#quality').innerText === 'Reading …'")
+    until(page, lambda: held)
     held[0].continue_()
     page.wait_for_selector("#partitions .lost")
     said = texts(page, "#partitions .source")
