@@ -237,7 +237,7 @@ class RedisLeaseStore:
                 if len(answer) > 1
                 else f"{step} of {self._group}: "
                 + (
-                    "the store may have lost its tail; nobody takes anything until a planner founds it again"
+                    "its books are new or the store lost their tail; nobody takes anything before they are founded"
                     if answer[0] == "LOST"
                     else "somebody with a newer token leads now"
                 )
