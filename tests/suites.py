@@ -98,7 +98,7 @@ def main() -> int:
         print(f"== {name}: {time.monotonic() - start:.0f} s", flush=True)
     if args.coverage:
         report = [sys.executable, "-m", "coverage", "report", "--include=forecaster/*,balancer/*", "--omit=*_pb2*"]
-        tally.failed += subprocess.run([*report, "--fail-under=90"], cwd=ROOT, check=False).returncode != 0
+        tally.failed += subprocess.run([*report, "--fail-under=92"], cwd=ROOT, check=False).returncode != 0
     print(f"== all: {time.monotonic() - began:.0f} s")
     for text in tally.complaints or []:
         print(f"!! {text}")

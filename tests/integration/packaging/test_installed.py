@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import time
 import urllib.request
 import zipfile
@@ -149,13 +150,17 @@ def public_python():
 
 
 @pytest.fixture(scope="module")
-def image(source, tmp_path_factory):
+def image(source):
     """Run the first stage's commands with a folder in place of the root."""
-    root = tmp_path_factory.mktemp("root")
-    root.chmod(0o755)
-    for parent in root.parents:
-        if parent != Path("/") and parent.owner() == "root" and os.geteuid() == 0:
-            parent.chmod(parent.stat().st_mode | 0o011)  # the service runs as nobody and must be able to pass
+    # not below pytest's own folder: any pytest that starts on this machine closes that to others, and nobody must pass
+    with tempfile.TemporaryDirectory(prefix="headway-image-", ignore_cleanup_errors=True) as name:
+        root = Path(name)
+        root.chmod(0o755)
+        yield build(source, root)
+
+
+def build(source, root):
+    """Run the first stage of the Dockerfile and return where its result lies."""
     work = root / "src"
     work.mkdir()
     # stands for the base image's own Python, which nobody may run
