@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headway.cli import sources
-from headway.cli.output import Json, emit_json, emit_table
+from headway.cli.output import Json, emit_json, emit_table, say
 
 EXAMPLE = "headway rollback --topic nyc_taxi_30min --list"
 STOPPED = "headway rollback --topic TOPIC --list shows which model serves"
@@ -40,7 +40,10 @@ def command(
         have = [s.topic for s in models.streams() if s.cluster == settings.cluster]
         near = difflib.get_close_matches(topic, have, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "headway train makes the first"
-        raise HeadwayError(f"{models.root} holds no model of topic {topic!r}; {hint}")
+        nothing = f"{models.root} holds no model of topic {topic!r}; {hint}"
+        if near or not show:
+            raise HeadwayError(nothing)
+        say(nothing)
     if not show:
         models.rollback(stream, datetime.now(UTC), to)
     current = models.current(stream)

@@ -49,10 +49,11 @@ def command(config: Config = None) -> None:
         for where in open_scalers(settings, posts, stack):
             say(where)
         signal.signal(signal.SIGHUP, lambda *_: jobs.soon("groups"))
-        jobs.start()
-        say(f"page and API: {url_of(settings.api, listener)}")
         server = Server(asgi, settings.api)
+        server.heed()
         try:
+            jobs.start()
+            say(f"page and API: {url_of(settings.api, listener)}")
             server.run(sockets=[listener])
         finally:
             app.thinkers.close()

@@ -9,12 +9,13 @@ def test_days_with_restarts_pass_without_a_failure_or_a_leak(tmp_path, monkeypat
     monkeypatch.setattr(soak, "START", datetime(2026, 3, 28, 12, tzinfo=UTC))  # Berlin changes its clocks that night
     monkeypatch.setattr(soak, "GROWS_IN_WEEK", 1 / 7)
     seen = soak.soak(1.5 / 7, tmp_path, seed=1, life=soak.DAY // 2)
-    first, _, last = seen["weeks"]
+    first, middle, last = seen["weeks"]
     assert seen["failures"] == []
     assert seen["job_runs"] >= 2 * soak.DAY
     assert seen["rescales"] >= 2
     assert seen["expired"] > 0
-    assert last["rung"] not in ("none", "last_value")
+    # after a day the grid answers; partitions that came with the clock change are in no forecast yet: the gate closes
+    assert (first["rung"], middle["rung"], last["rung"]) == ("last_value", "grid_state", "last_value")
     assert last["descriptors"] <= first["descriptors"]
     assert last["threads"] <= first["threads"]
     once = {"plan", "log", "fence", "learned", "topics", "meta", "decision"}
