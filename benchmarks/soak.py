@@ -45,7 +45,7 @@ from headway.work.jobs import Jobs
 TOPIC = GROUP = "orders"
 START = datetime(2026, 2, 23, tzinfo=UTC)  # a Monday: Berlin changes its clocks in the fifth week, then comes Easter
 ZONE, HOLIDAYS = "Europe/Berlin", "DE-BE"
-STEP_S = 600
+STEP_S = 1800
 DAY, WEEK = 86_400 // STEP_S, 7 * 86_400 // STEP_S
 PARTITIONS, GROWN, GROWS_IN_WEEK = 6, 8, 2
 CAPACITY = 120.0
