@@ -65,18 +65,6 @@ class Server(uvicorn.Server):
         self.interrupted = False
         """Whether Ctrl-C ended it."""
 
-    def heed(self) -> None:
-        """Hear Ctrl-C from now on; until it runs, that is raised as well.
-
-        Python drops a ``KeyboardInterrupt`` that comes while an import lets go of its lock, and we would serve on.
-        """
-
-        def interrupted(sig: int, frame: FrameType | None) -> None:
-            self.handle_exit(sig, frame)
-            raise KeyboardInterrupt
-
-        signal.signal(signal.SIGINT, interrupted)
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End; a second Ctrl-C does not wait for requests under way."""
         self.interrupted = self.interrupted or sig == signal.SIGINT

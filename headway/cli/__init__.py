@@ -89,9 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"headway: no command {name!r}{hint}\n")
         return 2
     try:
-        from headway.cli.frame import run
+        from headway.cli.interrupts import heeded
 
-        return run(name, import_module(module_of(name)), rest)
+        with heeded():
+            from headway.cli.frame import run
+
+            return run(name, import_module(module_of(name)), rest)
     except KeyboardInterrupt:  # while modules are loaded: nothing has begun
         sys.stderr.write(f"\nheadway {name}: stopped before it began\n")
         return INTERRUPTED

@@ -50,7 +50,6 @@ def command(config: Config = None) -> None:
             say(where)
         signal.signal(signal.SIGHUP, lambda *_: jobs.soon("groups"))
         server = Server(asgi, settings.api)
-        server.heed()
         try:
             jobs.start()
             say(f"page and API: {url_of(settings.api, listener)}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import signal
 import socket
 import ssl
 import threading
@@ -96,22 +94,3 @@ def test_the_scaler_of_the_settings_speaks_tls_without_an_authority(tmp_path):
             context.set_alpn_protocols(["h2"])
             with context.wrap_socket(raw, server_hostname="localhost") as safe:
                 assert safe.version() is not None
-
-
-def test_a_ctrl_c_that_python_drops_before_the_server_runs_is_heeded(application):
-    """What is raised while an import lets go of its lock is dropped: the server must not serve on."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with listen(ApiSettings(port=0)) as listener:
-            server = Server(create_app(application), ApiSettings(port=0))
-            server.heed()
-            raised = False
-            with contextlib.suppress(KeyboardInterrupt):
-                raised = True
-                signal.raise_signal(signal.SIGINT)
-                raised = False
-            assert raised and server.interrupted
-            server.run(sockets=[listener])  # returns
-            assert signal.getsignal(signal.SIGINT) is not before
-    finally:
-        signal.signal(signal.SIGINT, before)
