@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import StoreError
 from forecaster.forecast import Forecast, NoForecast
+from forecaster.joining import joined_forecast
 from forecaster.stores.base import SeriesKey
 from headway.api.series import latency
 from headway.application import Application
@@ -129,17 +129,12 @@ def _why_no_sum(each: Mapping[str, Totals | None]) -> str:
 
 
 def _ahead(view: GroupView) -> Forecast | None:
-    """Return the forecast of a group's topics together; quantiles add up to no less than the sum's own."""
-    found = [view.forecasts.totals(topic) for topic in view.topics]
-    known = [f for f in found if isinstance(f, Forecast)]
-    if not known or len(known) < len(found):
+    """Return the forecast of a group's topics together; None where one of them has none."""
+    found = [told for topic in view.topics if (told := view.forecasts.totals(topic)) is not None]
+    if not found or len(found) < len(view.topics):
         return None
-    first = known[0]
-    if any(
-        (f.origin, f.step, f.levels, f.steps) != (first.origin, first.step, first.levels, first.steps) for f in known
-    ):
-        return None
-    return first if len(known) == 1 else replace(first, total=np.sum([f.total for f in known], axis=0))
+    both = joined_forecast(found)
+    return both if isinstance(both, Forecast) else None
 
 
 def _sum(values: object) -> float | None:
