@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +21,15 @@ class Closing:
         self.what()
 
 
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """As at a terminal; who runs tests side by side has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_that_python_drops_is_raised_all_the_same() -> None:
     with heeded(), pytest.raises(KeyboardInterrupt):
         Closing(lambda: signal.raise_signal(signal.SIGINT))
