@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -28,7 +28,8 @@ def heeded() -> Iterator[None]:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             before(dropped)
             return
-        again = threading.Timer(AGAIN_S, _thread.interrupt_main)  # raised in here it would be dropped again
+        # raised in here it would be dropped again; a true signal also ends what the main thread waits for
+        again = threading.Timer(AGAIN_S, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
         again.daemon = True
         again.start()
 
