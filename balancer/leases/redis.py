@@ -237,7 +237,7 @@ class RedisLeaseStore:
                 if len(answer) > 1
                 else f"{step} of {self._group}: "
                 + (
-                    "its books are new or the store lost their tail; nobody takes anything before they are founded"
+                    "its books are new, or the store lost their tail; a planner founds them before anybody claims"
                     if answer[0] == "LOST"
                     else "somebody with a newer token leads now"
                 )
